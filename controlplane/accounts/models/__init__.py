@@ -1,0 +1,6 @@
+"""Teams, memberships and API keys."""
+
+from controlplane.accounts.models.keys import ApiKey
+from controlplane.accounts.models.teams import Membership, Team
+
+__all__ = ["ApiKey", "Membership", "Team"]

@@ -1,0 +1,53 @@
+"""States of a version and of an upload, declared once: transitions, time-outs, words for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    RECEIVING = "receiving"
+    VALIDATING = "validating"
+    READY = "ready"
+    NEEDS_INPUT = "needs_input"
+    REJECTED = "rejected"
+    RETIRED = "retired"
+
+
+@dataclass(frozen=True, slots=True)
+class StateRule:
+    """Where a state may go, how long it may wait there (seconds, ``None`` for ever), and what follows a time-out."""
+
+    to: frozenset[State]
+    timeout_s: float | None = None
+    on_timeout: State | None = None
+
+
+TABLE: dict[State, StateRule] = {
+    State.RECEIVING: StateRule(frozenset({State.VALIDATING, State.REJECTED}), 24 * 3600, State.REJECTED),
+    # a validation that was killed is picked up again by the sweeper after this time
+    State.VALIDATING: StateRule(
+        frozenset({State.VALIDATING, State.READY, State.NEEDS_INPUT, State.REJECTED}), 90, State.VALIDATING
+    ),
+    State.NEEDS_INPUT: StateRule(frozenset({State.VALIDATING, State.REJECTED}), 7 * 24 * 3600, State.REJECTED),
+    State.READY: StateRule(frozenset({State.RETIRED})),
+    State.REJECTED: StateRule(frozenset()),
+    State.RETIRED: StateRule(frozenset()),
+}
+
+FINAL = frozenset({State.READY, State.REJECTED, State.RETIRED})
+
+
+def _check_table() -> None:
+    for state in State:
+        rule = TABLE[state]
+        if (rule.timeout_s is None) != (rule.on_timeout is None):
+            raise ValueError(f"{state}: a time-out needs a target and a target a time-out")
+        if rule.on_timeout is not None and rule.on_timeout not in rule.to:
+            raise ValueError(f"{state}: time-out leads to {rule.on_timeout}, which is no allowed transition")
+        if state not in FINAL and rule.timeout_s is None:
+            raise ValueError(f"{state}: every waiting state has a time-out")
+
+
+_check_table()

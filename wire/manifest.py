@@ -1,0 +1,41 @@
+"""A base model's manifest: made once by the worker package, stored by the control plane, compared with uploads."""
+
+from __future__ import annotations
+
+import msgspec
+
+from wire.jobs import Task
+
+
+class ModuleShape(msgspec.Struct, frozen=True):
+    """One parameterised module. ``kind`` is ``linear``, ``embedding`` or ``norm``; ``weight`` is the weight's shape,
+    (out_features, in_features) for a linear module whatever the storage order of its class."""
+
+    path: str
+    kind: str
+    weight: list[int]
+    dtype: str
+    bias: bool = False
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """Facts of a base model. ``digest`` is the SHA-256 over its weight files in name order.
+
+    ``family`` is the transformers ``model_type``; ``packable`` are the paths of linear modules that slots can serve.
+    """
+
+    id: str
+    source: str
+    digest: str
+    family: str
+    architecture: str
+    tasks: list[Task]
+    dimension: int | None
+    max_tokens: int
+    vocabulary: int
+    dtype: str
+    parameters: int
+    size_bytes: int
+    tokenizer_fingerprint: str
+    modules: list[ModuleShape]
+    packable: list[str]

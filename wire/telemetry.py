@@ -1,0 +1,97 @@
+"""One-second samples of workers and devices. Unknown is ``None``, never 0."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class WorkerState(StrEnum):
+    """State a worker reports of itself."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    DRAINED = "drained"
+
+
+class ResidentModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A base model held in device memory."""
+
+    id: str
+    digest: str
+    size_bytes: int
+    pinned: bool
+    slots: int
+    slots_used: int
+
+
+class ResidentAdapter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An adapter version held in a slot. Times are seconds since the epoch."""
+
+    digest: str
+    model: str
+    size_bytes: int
+    slot: int
+    pinned: bool
+    hits: int
+    loaded: float
+    last_used: float
+    tier: str = "device"
+    version: str | None = None
+
+
+class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The device itself. ``kind`` is ``cpu``, ``cuda`` or ``simulated``; ``note`` says why a field is unknown."""
+
+    id: str
+    kind: str
+    name: str
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    temperature_c: float | None = None
+    note: str | None = None
+
+
+class WorkerSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one worker did in the last second.
+
+    ``busy`` is the share of the second in which the device ran a batch (0 to 1). ``batch_rows`` and
+    ``batch_adapters`` list every batch of the second; ``queue_ms`` every job's wait. ``process_bytes`` is the
+    worker's resident set, ``reserved_bytes`` what its engine has reserved on the device.
+    """
+
+    worker: str
+    state: WorkerState
+    at: float
+    device: DeviceSample
+    uptime_s: float
+    busy: float
+    requests: int
+    tokens: int
+    rows: int
+    errors: int
+    waiting_jobs: int
+    waiting_tokens: int
+    batch_rows: list[int]
+    batch_adapters: list[int]
+    queue_ms: list[float]
+    loads: int
+    evictions: int
+    process_bytes: int | None
+    reserved_bytes: int | None
+    models: list[ResidentModel]
+    adapters: list[ResidentAdapter]
+
+
+class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sample as the sidecar publishes it."""
+
+    machine: str
+    pool: str
+    sample: WorkerSample
+    local_queue_jobs: int
+    cached_bytes: int | None = None
