@@ -1,1 +1,1 @@
-"""Judges uploads: pure checks on what an upload holds, run in a limited child process, then a probe of its output."""
+"""Judges uploads: pure checks in a limited child process, then a probe of what the adapter does."""

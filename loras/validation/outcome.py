@@ -10,8 +10,8 @@ from wire.reports import Report
 
 
 class Ending(StrEnum):
-    """``decided``: the report is the verdict. ``crashed`` and ``timed_out``: no verdict on the upload; try again a
-    bounded number of times, and keep the report (its last row says what happened) if that does not help."""
+    """``decided``: the report is the verdict. ``crashed`` and ``timed_out``: no verdict on the upload; try
+    again a bounded number of times, and keep the report (its last row says what happened) if that fails."""
 
     DECIDED = "decided"
     CRASHED = "crashed"
@@ -20,8 +20,8 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValidationOutcome:
-    """``canonical_path`` is set when the upload passed; its SHA-256 is ``report.digest``. It lies below the request's
-    ``work_dir``: move it before removing that."""
+    """``canonical_path`` is set when the upload passed; its SHA-256 is ``report.digest``. It lies below the
+    request's ``work_dir``: move it before removing that."""
 
     report: Report
     canonical_path: Path | None

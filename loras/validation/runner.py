@@ -14,9 +14,10 @@ __all__ = ["Ending", "SandboxLimits", "ValidationOutcome", "run_validation"]
 def run_validation(
     request: ValidationRequest, *, limits: SandboxLimits, probe_socket: Path | None = None
 ) -> ValidationOutcome:
-    """Judge one upload. Blocks for at most about twice ``limits.timeout_s``; never raises for anything an upload holds.
+    """Judge one upload: at most about twice ``limits.timeout_s``, and no exception for anything it holds.
 
-    ``probe_socket`` is the warm probe server's; without it ``SHOAL_PROBE_SOCKET``, and without that a child is started.
+    ``probe_socket`` is the warm probe server's; without it ``SHOAL_PROBE_SOCKET`` names it, and without that
+    a child is started.
     Raises ``OSError`` when ``request.work_dir`` is not a directory.
     """
     raise NotImplementedError
