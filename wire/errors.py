@@ -39,6 +39,7 @@ class Code(StrEnum):
     STALE = "stale"
     IN_USE = "in_use"
     UPLOAD_INVALID = "upload_invalid"
+    STORAGE_FULL = "storage_full"
     # capacity and time
     QUEUE_FULL = "queue_full"
     NO_WORKER = "no_worker"
@@ -59,6 +60,7 @@ class Code(StrEnum):
 RETRYABLE = frozenset(
     {
         Code.RATE_LIMITED,
+        Code.STORAGE_FULL,
         Code.QUEUE_FULL,
         Code.NO_WORKER,
         Code.QUEUE_UNAVAILABLE,
@@ -95,6 +97,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.STALE: 409,
     Code.IN_USE: 409,
     Code.UPLOAD_INVALID: 400,
+    Code.STORAGE_FULL: 507,
     Code.QUEUE_FULL: 429,
     Code.NO_WORKER: 503,
     Code.QUEUE_UNAVAILABLE: 503,

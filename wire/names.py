@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from wire.errors import Code, ShoalError
 
 NAME_RULE = (
-    "two parts `team/adapter`, each 1 to 63 characters of a-z, 0-9, '.', '_' or '-', "
-    "starting with a letter or digit"
+    "two parts `team/adapter`, each 1 to 63 characters of a-z, 0-9, '.', '_' or '-', starting with a letter or digit"
 )
 PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 LIVE = "live"
@@ -46,9 +45,7 @@ def parse_full_name(text: str, *, param: str = "name") -> FullName:
     """The checked full name. Raises ``ShoalError(INVALID_NAME)`` naming the offending part."""
     parts = text.split("/")
     if len(parts) != 2:
-        raise ShoalError(
-            Code.INVALID_NAME, f"{text[:200]!r} is not a full name: {NAME_RULE}.", param=param
-        )
+        raise ShoalError(Code.INVALID_NAME, f"{text[:200]!r} is not a full name: {NAME_RULE}.", param=param)
     for part in parts:
         if not valid_part(part):
             raise ShoalError(

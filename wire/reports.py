@@ -12,7 +12,7 @@ from wire.registry import Mode
 class Outcome(StrEnum):
     """Result of one check. ``ask`` stops with one question to the uploader."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105
     NOTE = "note"
     FAIL = "fail"
     ASK = "ask"

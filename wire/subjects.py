@@ -26,17 +26,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 
 def encode_token(name: str) -> str:
     """``name`` as one subject token and KV key: bytes outside ``[A-Za-z0-9_-]`` become ``=XX`` (hexadecimal)."""
-    return "".join(
-        char if _PLAIN.match(char) else "".join(f"={byte:02X}" for byte in char.encode())
-        for char in name
-    )
+    return "".join(char if _PLAIN.match(char) else "".join(f"={byte:02X}" for byte in char.encode()) for char in name)
 
 
 def decode_token(token: str) -> str:
     """The name that :func:`encode_token` encoded."""
-    raw = re.sub(
-        rb"=([0-9A-F]{2})", lambda match: bytes([int(match.group(1), 16)]), token.encode()
-    )
+    raw = re.sub(rb"=([0-9A-F]{2})", lambda match: bytes([int(match.group(1), 16)]), token.encode())
     return raw.decode()
 
 

@@ -1,0 +1,96 @@
+"""Typed answers of the control plane; unknown fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+FINAL_STATES = frozenset({"ready", "rejected", "retired", "needs_input"})
+
+
+class ReportRow(msgspec.Struct, frozen=True):
+    """One check of a validation."""
+
+    check: str
+    outcome: str
+    code: str
+    found: str = ""
+    todo: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Rows of a validation, and the question where one is asked."""
+
+    rows: list[ReportRow] = []
+    question: dict[str, Any] | None = None
+
+
+class VersionInfo(msgspec.Struct, frozen=True):
+    """A version. ``duplicate_upload`` is the number that was given to an upload whose content existed already."""
+
+    name: str
+    number: int
+    state: str
+    digest: str = ""
+    mode: str = ""
+    mode_reason: str = ""
+    size_bytes: int = 0
+    message: str = ""
+    created_at: str = ""
+    report: Report | None = None
+    aliases: list[str] = []
+    url: str = ""
+    duplicate_upload: int | None = None
+
+    @property
+    def address(self) -> str:
+        """What the ``model`` field of a request takes for exactly this version."""
+        return f"{self.name}@{self.number}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether validation has come to an end or waits for a person."""
+        return self.state in FINAL_STATES
+
+
+class AdapterSummary(msgspec.Struct, frozen=True):
+    """An adapter. ``aliases``: alias → version number as text → weight."""
+
+    name: str
+    base_model: str | None = None
+    kind: str = "lora"
+    aliases: dict[str, dict[str, int]] = {}
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """A worker as the control plane last saw it."""
+
+    id: str
+    machine: str
+    worker: str
+    pool: str
+    state: str
+    stale: bool = False
+    last_seen_s: float | None = None
+    sample: dict[str, Any] | None = None
+
+
+class Me(msgspec.Struct, frozen=True):
+    """Whose key this is, and where requests go."""
+
+    team: str
+    scopes: list[str] = []
+    gateway_url: str = ""
+
+
+class Embeddings(msgspec.Struct, frozen=True):
+    """Vectors in input order with what the gateway said about the request."""
+
+    vectors: list[list[float]]
+    version: str
+    digest: str
+    queue_ms: float
+    batch_size: int
+    tokens: int
+    elapsed_ms: float
