@@ -108,7 +108,8 @@ def print_versions(rows: list[VersionInfo]) -> None:
         colour = STATE_COLOURS.get(row.state, "white")
         table.add_row(
             str(row.number), f"[{colour}]{row.state}[/{colour}]", ", ".join(row.aliases), row.mode,
-            f"{row.size_bytes / 1e6:.2f} MB", row.digest[:12], row.created_at[:16].replace("T", " "), _plain(row.message),
+            f"{row.size_bytes / 1e6:.2f} MB", row.digest[:12], row.created_at[:16].replace("T", " "),
+            _plain(row.message),
         )  # fmt: skip
     console().print(table if rows else "No version yet.")
 

@@ -15,7 +15,7 @@ CHUNK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MultipartBody:
-    """A multipart/form-data body (RFC 7578). The fields go first, so that the server knows the name before bytes come."""
+    """A multipart/form-data body (RFC 7578). Fields go first: the server knows the name before bytes come."""
 
     package: Package
     fields: dict[str, str]

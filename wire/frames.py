@@ -134,7 +134,7 @@ SidecarFrame = Models | Batch | Cancel | Ensure | Evict | Pin | Drain
 
 
 class WorkerCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``verb`` is drain, resume, pin, unpin, evict or ensure; ``digest`` names the adapter version for the last four."""
+    """``verb`` is drain, resume, pin, unpin, evict or ensure; The last four name an adapter by ``digest``."""
 
     verb: str
     worker: str

@@ -1,4 +1,4 @@
-"""Names of adapters and how a request addresses a version: ``team/adapter``, ``team/adapter:alias``, ``team/adapter@3``."""
+"""Names of adapters, and how requests address a version: ``team/adapter``, ``…:alias``, ``…@3``."""
 
 from __future__ import annotations
 

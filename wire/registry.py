@@ -57,7 +57,7 @@ class VersionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AdapterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An adapter. Bucket ``adapters``, key ``encode_token(full name)``. ``aliases``: alias → version number → weight."""
+    """An adapter. Bucket ``adapters``, key ``encode_token(full name)``. ``aliases``: alias → number → weight."""
 
     name: str
     team: str

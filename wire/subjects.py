@@ -1,4 +1,4 @@
-"""Every NATS name: streams, subjects, durable consumers, buckets. Tokens are encoded so that any model name is legal."""
+"""Every NATS name: streams, subjects, durable consumers, buckets. Encoded tokens make any model name legal."""
 
 from __future__ import annotations
 
