@@ -1,0 +1,3 @@
+"""The device process: one worker owns one device, holds base models and adapters, and forms its own
+batches.
+"""

@@ -1,0 +1,163 @@
+"""Linear layers that add each row's own low-rank update to the base product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+# Measured with 64 rows of 40 tokens at rank 16 on two CPU cores: one product per adapter beats the batched
+# product (0.87 ms against 1.05 ms) at 16 rows per adapter and loses (1.58 ms against 1.10 ms) at 4.
+_ROWS_PER_GROUP_FOR_PRODUCTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighbouring batch rows ``start`` to ``stop`` of one adapter, at ``index`` of its rank bucket."""
+
+    start: int
+    stop: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Neighbouring batch rows whose adapters share a rank bucket. ``indices``: one bank index per row."""
+
+    bucket: int
+    start: int
+    stop: int
+    groups: tuple[Group, ...]
+    distinct: frozenset[int]
+    indices: Tensor
+
+    @property
+    def by_group(self) -> bool:
+        """Whether one product per adapter is cheaper than one batched product over gathered weights."""
+        rows = self.stop - self.start
+        return len(self.groups) == 1 or (
+            self.indices.device.type == "cpu" and rows >= _ROWS_PER_GROUP_FOR_PRODUCTS * len(self.groups)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """Which adapter each row of the running forward pass uses. Base rows are in no segment."""
+
+    rows: int
+    segments: tuple[Segment, ...]
+
+
+@dataclass(slots=True)
+class PlanHolder:
+    """The plan of the forward pass that runs now, shared by all packed layers of one model."""
+
+    plan: BatchPlan | None = None
+
+
+@dataclass(slots=True)
+class Bank:
+    """One module's slots of one rank bucket: ``a`` (capacity, rank, in), ``b`` (capacity, rank, out).
+
+    An index outside ``used`` holds zeros, so it adds nothing to a row.
+    """
+
+    a: Tensor
+    b: Tensor
+    used: set[int] = field(default_factory=set)
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * (self.a.numel() + self.b.numel())
+
+    def grow(self, capacity: int) -> None:
+        """Make room for ``capacity`` indices, keeping what is there."""
+        for name in ("a", "b"):
+            old: Tensor = getattr(self, name)
+            new = old.new_zeros((capacity, *old.shape[1:]))
+            new[: old.shape[0]] = old
+            setattr(self, name, new)
+
+    def write(self, index: int, a: Tensor, b: Tensor) -> None:
+        """Put one adapter's pair at ``index``; ranks above the pair's own are zero."""
+        rank = a.shape[0]
+        self.a[index, rank:].zero_()
+        self.b[index, rank:].zero_()
+        self.a[index, :rank].copy_(a)
+        self.b[index, :rank].copy_(b)
+        self.used.add(index)
+
+    def clear(self, index: int) -> None:
+        """Zero ``index`` so that nothing of its adapter is left for the next one."""
+        if index in self.used:
+            self.a[index].zero_()
+            self.b[index].zero_()
+            self.used.discard(index)
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer that serves base rows and rows of many adapters in one call.
+
+    Shares the parameters of the layer it replaces. Input (rows, …, in), output (rows, …, out); row ``i`` gets
+    ``x W^T + bias + (x A_i^T) B_i`` with the scale folded into ``B`` (LoRA, arXiv:2106.09685, section 4.1).
+    """
+
+    def __init__(self, base: nn.Linear, holder: PlanHolder) -> None:
+        nn.Module.__init__(self)
+        self.in_features = base.in_features
+        self.out_features = base.out_features
+        self.weight = base.weight
+        self.bias = base.bias
+        self.holder = holder
+        self.banks: dict[int, Bank] = {}
+
+    def forward(self, input: Tensor) -> Tensor:
+        output = functional.linear(input, self.weight, self.bias)
+        plan = self.holder.plan
+        if plan is None or not self.banks:
+            return output
+        segments = [
+            (segment, bank)
+            for segment in plan.segments
+            if (bank := self.banks.get(segment.bucket)) is not None and not bank.used.isdisjoint(segment.distinct)
+        ]
+        if segments:
+            # (rows, tokens, features) also when a layer flattened rows and tokens, which keeps their order
+            x = input.reshape(plan.rows, -1, self.in_features)
+            y = output.view(plan.rows, -1, self.out_features)
+            for segment, bank in segments:
+                if segment.by_group:
+                    _add_by_group(x, y, bank, segment.groups)
+                else:
+                    _add_by_row(x, y, bank, segment)
+        return output
+
+    def bank(self, bucket: int, capacity: int) -> Bank:
+        """The bank of ``bucket`` with room for ``capacity`` indices, made or grown when needed."""
+        bank = self.banks.get(bucket)
+        if bank is None:
+            bank = Bank(
+                a=self.weight.new_zeros((capacity, bucket, self.in_features)),
+                b=self.weight.new_zeros((capacity, bucket, self.out_features)),
+            )
+            self.banks[bucket] = bank
+        elif bank.a.shape[0] < capacity:
+            bank.grow(capacity)
+        return bank
+
+
+def _add_by_group(x: Tensor, y: Tensor, bank: Bank, groups: Sequence[Group]) -> None:
+    for group in groups:
+        if group.index in bank.used:
+            rows = slice(group.start, group.stop)
+            low = torch.mm(x[rows].flatten(0, 1), bank.a[group.index].t())
+            y[rows].view(-1, y.shape[-1]).addmm_(low, bank.b[group.index])
+
+
+def _add_by_row(x: Tensor, y: Tensor, bank: Bank, segment: Segment) -> None:
+    rows = slice(segment.start, segment.stop)
+    low = torch.bmm(x[rows], bank.a.index_select(0, segment.indices).transpose(1, 2))
+    y[rows].baddbmm_(low, bank.b.index_select(0, segment.indices))

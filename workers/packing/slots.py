@@ -1,0 +1,81 @@
+"""Which adapter holds which slot: least recently used goes first, never one in use or pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Resident:
+    """An adapter in a slot. Times are seconds since the epoch."""
+
+    digest: str
+    slot: int
+    size_bytes: int
+    loaded: float
+    last_used: float
+    hits: int = 0
+    pinned: bool = False
+
+
+class SlotTable:
+    """Pure bookkeeping of ``slots`` slots; the clock is passed in."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._residents: dict[str, Resident] = {}
+        self._free = list(range(slots - 1, -1, -1))
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._residents
+
+    def __len__(self) -> int:
+        return len(self._residents)
+
+    def residents(self) -> list[Resident]:
+        """Residents, least recently used first."""
+        return sorted(self._residents.values(), key=lambda resident: (resident.last_used, resident.slot))
+
+    def get(self, digest: str) -> Resident | None:
+        """The resident with ``digest``, if there is one."""
+        return self._residents.get(digest)
+
+    def touch(self, digest: str, *, now: float, hits: int = 1) -> None:
+        """Record that a batch used ``digest``."""
+        resident = self._residents[digest]
+        resident.last_used = max(resident.last_used, now)
+        resident.hits += hits
+
+    def victim(self, in_use: Collection[str], *, among: Collection[str] | None = None) -> str | None:
+        """The adapter to evict next, or ``None`` when all are in use or pinned. ``among`` narrows the
+        choice.
+        """
+        for resident in self.residents():
+            if resident.pinned or resident.digest in in_use:
+                continue
+            if among is None or resident.digest in among:
+                return resident.digest
+        return None
+
+    def room(self, in_use: Collection[str]) -> int:
+        """How many further adapters could be made resident while those ``in_use`` and pinned ones stay."""
+        kept = sum(1 for item in self._residents.values() if item.pinned or item.digest in in_use)
+        return self.slots - kept
+
+    @property
+    def has_free(self) -> bool:
+        """Whether a slot is empty."""
+        return bool(self._free)
+
+    def occupy(self, digest: str, *, size_bytes: int, now: float) -> Resident:
+        """Give ``digest`` a free slot. The caller evicts first when there is none."""
+        if digest in self._residents:
+            raise ValueError(f"adapter {digest} holds a slot already")
+        resident = Resident(digest, self._free.pop(), size_bytes, loaded=now, last_used=now)
+        self._residents[digest] = resident
+        return resident
+
+    def release(self, digest: str) -> None:
+        """Empty the slot of ``digest``."""
+        self._free.append(self._residents.pop(digest).slot)
