@@ -32,7 +32,6 @@ def load_model(record: ModelRecord, *, options: ModelOptions) -> LoadedModel:
             )
     device = torch.device(options.device)
     kind = load_embedding_model(path, device)
-    adapters = PackedAdapters(kind.module, slots=options.slots, limit_bytes=options.adapter_bytes,
-    device=device) size_bytes = sum(weight.numel() * weight.element_size() for weight in
-    kind.module.parameters()) return LoadedModel(record=record, kind=kind, adapters=adapters,
-    options=options, size_bytes=size_bytes)
+    adapters = PackedAdapters(kind.module, slots=options.slots, limit_bytes=options.adapter_bytes, device=device)
+    size_bytes = sum(weight.numel() * weight.element_size() for weight in kind.module.parameters())
+    return LoadedModel(record=record, kind=kind, adapters=adapters, options=options, size_bytes=size_bytes)

@@ -46,8 +46,8 @@ class LoadedModel:
         Raises ``ShoalError``: ADAPTER_UNLOADABLE when it does not fit this model, OUT_OF_MEMORY when no slot
         is free.
         """
-        prepared = artifact if isinstance(artifact, PreparedAdapter) else self.prepare_artifact(digest,
-        artifact) return self.adapters.load(prepared, in_use=in_use, now=time.time())
+        prepared = artifact if isinstance(artifact, PreparedAdapter) else self.prepare_artifact(digest, artifact)
+        return self.adapters.load(prepared, in_use=in_use, now=time.time())
 
     def unload_adapter(self, digest: str) -> None:
         """Free the adapter's slot and leave nothing of it behind."""
