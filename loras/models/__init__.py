@@ -1,7 +1,7 @@
 """Adapters, their versions, aliases and stored files."""
 
-from loras.models.adapters import Adapter, Alias
+from loras.models.adapters import Adapter, Alias, AliasMove
 from loras.models.artifacts import Artifact, VersionFile
 from loras.models.versions import Version
 
-__all__ = ["Adapter", "Alias", "Artifact", "Version", "VersionFile"]
+__all__ = ["Adapter", "Alias", "AliasMove", "Artifact", "Version", "VersionFile"]

@@ -56,3 +56,24 @@ class Alias(models.Model):
 
     def __str__(self) -> str:
         return f"{self.adapter}:{self.name}"
+
+
+class AliasMove(models.Model):
+    """History of an alias, oldest first: what it served from ``moved_at`` on. Rollback reads it."""
+
+    adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="alias_moves")
+    alias = models.CharField(max_length=63)
+    # empty when the alias was removed
+    split = models.JSONField(default=dict, blank=True)
+    moved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    moved_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+        # rollback: the moves of one alias, newest first
+        indexes = [models.Index(fields=["adapter", "alias", "-id"], name="alias_history")]
+
+    def __str__(self) -> str:
+        return f"{self.adapter}:{self.alias} at {self.moved_at:%Y-%m-%d %H:%M}"

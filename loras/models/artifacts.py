@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils import timezone
 
 from loras.models.versions import Version
 
@@ -13,6 +14,8 @@ class Artifact(models.Model):
     sha256 = models.CharField(max_length=64, primary_key=True)
     size_bytes = models.BigIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
+    # the last time somebody stored these bytes; unused content is kept for a while after it
+    stored_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:
         return self.sha256[:12]

@@ -28,6 +28,9 @@ class ApiKey(models.Model):
     # looked up on every API request
     sha256 = models.CharField(max_length=64, unique=True)
     scopes = models.JSONField(default=list)
+    # limits the gateway enforces; null is none
+    max_in_flight = models.PositiveIntegerField(null=True, blank=True)
+    requests_per_minute = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

@@ -13,6 +13,9 @@ class Outbox(models.Model):
     key = models.CharField(max_length=300)
     created_at = models.DateTimeField(auto_now_add=True)
     attempts = models.PositiveIntegerField(default=0)
+    # a row that failed waits until then; the newest failure in words
+    not_before = models.DateTimeField(null=True, blank=True)
+    last_error = models.CharField(max_length=300, blank=True)
 
     class Meta:
         ordering = ["id"]

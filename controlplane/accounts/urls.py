@@ -1,0 +1,17 @@
+"""Pages of accounts."""
+
+from __future__ import annotations
+
+from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeDoneView, PasswordChangeView
+from django.urls import path
+
+from controlplane.accounts import views
+
+urlpatterns = [
+    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("password/", PasswordChangeView.as_view(), name="password_change"),
+    path("password/done/", PasswordChangeDoneView.as_view(), name="password_change_done"),
+    path("keys/", views.keys, name="keys"),
+    path("keys/<int:key_id>/revoke/", views.revoke_key, name="revoke_key"),
+]

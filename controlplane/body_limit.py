@@ -1,0 +1,89 @@
+"""Bounds a request's body while it travels: Django's ASGI handler would spool any size to disk first."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from django.conf import settings
+
+from wire.codec import encode_json
+from wire.errors import Code
+
+# room for multipart boundaries, field names and the other fields of an upload
+ENVELOPE_BYTES = 1024 * 1024
+SMALL_BODY_BYTES = 1024 * 1024
+
+
+class Asgi(Protocol):
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+
+class BodyLimit:
+    """Answers 413 from ``Content-Length`` before a byte is read, and counts the bytes that come without it."""
+
+    def __init__(self, application: Asgi) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        limit = _limit_bytes(headers.get(b"content-type", b""))
+        announced = headers.get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > limit:
+            await _refuse(send, limit, int(announced))
+            return
+        counter = _Counter(receive, send, limit)
+        await self.application(scope, counter.receive, counter.send)
+        if counter.exceeded and not counter.answered:
+            await _refuse(send, limit, None)
+
+
+class _Counter:
+    """Counts what was received; past the limit the application sees a client that went away."""
+
+    def __init__(self, receive: Any, send: Any, limit: int) -> None:
+        self._receive, self._send, self._limit = receive, send, limit
+        self._seen_bytes = 0
+        self.exceeded = False
+        self.answered = False
+
+    async def receive(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._seen_bytes += len(message.get("body", b""))
+            if self._seen_bytes > self._limit:
+                self.exceeded = True
+                return {"type": "http.disconnect"}
+        return message
+
+    async def send(self, message: Any) -> None:
+        self.answered = True
+        await self._send(message)
+
+
+def _limit_bytes(content_type: bytes) -> int:
+    if content_type.lower().startswith(b"multipart/form-data"):
+        return int(settings.SHOAL.upload_max_bytes) + ENVELOPE_BYTES
+    return SMALL_BODY_BYTES
+
+
+async def _refuse(send: Any, limit: int, announced: int | None) -> None:
+    size = f"announces {announced} bytes" if announced is not None else f"is longer than {limit} bytes"
+    body = encode_json(
+        {
+            "error": {
+                "message": f"The body {size}; at most {limit} are accepted.",
+                "type": "invalid_request_error",
+                "code": Code.PAYLOAD_TOO_LARGE,
+                "param": None,
+                "hint": "Upload the adapter's own files only, without checkpoints and optimizer states.",
+            }
+        }
+    )
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        # the rest of the body is not read, so the connection cannot be used again
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
