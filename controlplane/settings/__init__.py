@@ -107,6 +107,11 @@ STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 STATICFILES_DIRS = [BASE_DIR / "static"]
 # served straight from the apps and wheels, so that no collect step can be forgotten
 WHITENOISE_USE_FINDERS = True
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "fleet.finders.UplotFinder",
+]
 
 SHOAL_INCOMING_DIR = SHOAL.home / "incoming"
 SHOAL_INCOMING_DIR.mkdir(parents=True, exist_ok=True)

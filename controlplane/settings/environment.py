@@ -70,7 +70,8 @@ class Environment(BaseSettings):
     upload_max_files: int = Field(500, validation_alias="SHOAL_UPLOAD_MAX_FILES", gt=0)
     validation_timeout_s: float = Field(60.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
     validation_memory_bytes: int = Field(4 * 1024**3, validation_alias="SHOAL_VALIDATION_MEMORY_BYTES", gt=0)
-    sweep_after_s: float = Field(90.0, validation_alias="SHOAL_SWEEP_AFTER_S", gt=0)
+    # a validation (sandbox, then probe) ends by itself within twice its time limit; later than that it is dead
+    sweep_after_s: float = Field(150.0, validation_alias="SHOAL_SWEEP_AFTER_S", gt=0)
     max_rank: int = Field(64, validation_alias="SHOAL_MAX_RANK", gt=0)
     probe_socket: str = Field("", validation_alias="SHOAL_PROBE_SOCKET")
 

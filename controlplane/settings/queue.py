@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kombu import Queue
+
 from controlplane.settings.environment import Environment, load_environment
 
 VALIDATE_QUEUE = "validate"
@@ -32,7 +34,8 @@ def celery_config(environment: Environment) -> dict[str, Any]:
         "task_reject_on_worker_lost": True,
         "task_track_started": False,
         "task_default_queue": DEFAULT_QUEUE,
-        "task_create_missing_queues": True,
+        # a worker started without -Q serves both
+        "task_queues": [Queue(DEFAULT_QUEUE), Queue(VALIDATE_QUEUE)],
         "task_routes": {"loras.validate_version": {"queue": VALIDATE_QUEUE}},
         "worker_prefetch_multiplier": 1,
         "worker_hijack_root_logger": False,

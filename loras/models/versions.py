@@ -36,6 +36,8 @@ class Version(models.Model):
     size_bytes = models.BigIntegerField(default=0)
     attempts = models.PositiveSmallIntegerField(default=0)
     claimed_at = models.DateTimeField(null=True, blank=True)
+    # when its validation was last put on the queue; the sweeper does so again when nobody claimed it
+    dispatched_at = models.DateTimeField(null=True, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="versions"
     )
