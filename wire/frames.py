@@ -127,7 +127,13 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     resume: bool = False
 
 
-SidecarFrame = Models | Batch | Cancel | Ensure | Evict | Pin | Drain
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """Last frame before the sidecar closes a connection: why it does."""
+
+    reason: str
+
+
+SidecarFrame = Models | Batch | Cancel | Ensure | Evict | Pin | Drain | Refused
 
 
 # control plane → sidecar, over NATS request/reply on ``command.<machine>``

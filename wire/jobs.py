@@ -86,13 +86,17 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeadJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job that left the queue without an answer, kept with its payload and the reason."""
+    """A job that left the queue without an answer, kept with its payload and the reason.
+
+    ``raw`` is set when the message was not readable as a job: ``job`` then only names pool and model.
+    """
 
     job: Job
     error: ErrorInfo
     deliveries: int
     machine: str
     died: float
+    raw: bytes | None = None
 
 
 class Demand(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""Artifacts of this machine: one download per digest, checked, bounded on disk."""

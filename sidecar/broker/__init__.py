@@ -1,0 +1,1 @@
+"""The NATS side: link, pulls, answers, dead jobs, cancellations."""

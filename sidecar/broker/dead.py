@@ -1,0 +1,121 @@
+"""Jobs that leave the queue without an answer are kept with payload and reason in the stream DEAD."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+
+import nats.errors
+import structlog
+from nats.aio.msg import Msg
+from nats.js.errors import APIError
+
+from sidecar import metrics
+from sidecar.broker.link import Link
+from wire import codec, subjects
+from wire.errors import Code, ErrorInfo
+from wire.jobs import DeadJob, EmbeddingInputs, Job, Result, Task
+
+log = structlog.get_logger(__name__)
+
+ATTEMPTS = 5
+ADVISORY = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK_STREAM}.*"
+GROUP = "sidecars"
+
+
+async def keep_dead(link: Link, dead: DeadJob) -> bool:
+    """Store ``dead``; ``False`` when the stream cannot be reached (the job then stays on the queue)."""
+    subject = subjects.dead(dead.job.pool, dead.job.model)
+    for attempt in range(ATTEMPTS):
+        try:
+            await link.js.publish(
+                subject, codec.encode(dead), timeout=2, headers={"Nats-Msg-Id": f"dead-{dead.job.id}"}
+            )
+        except (nats.errors.Error, APIError, TimeoutError, OSError) as error:
+            log.warning("cannot keep a dead job, trying again", job=dead.job.id, error=repr(error))
+            await asyncio.sleep(0.2 * 2**attempt)
+            continue
+        metrics.JOBS_DEAD.labels(reason=str(dead.error.code)).inc()
+        log.error("job is dead, kept in stream DEAD", job=dead.job.id, model=dead.job.model,
+                  reason=dead.error.message, deliveries=dead.deliveries)  # fmt: skip
+        return True
+    return False
+
+
+def unreadable(msg_subject: str, sequence: int, deliveries: int, data: bytes, reason: str, machine: str) -> DeadJob:
+    """A dead job for bytes that are no job: pool and model from the subject, the bytes in ``raw``."""
+    tokens = msg_subject.split(".")
+    now = time.time()
+    job = Job(
+        id=f"unreadable-{sequence}",
+        task=Task.EMBEDDINGS,
+        pool=subjects.decode_token(tokens[1]) if len(tokens) > 2 else "",
+        model=subjects.decode_token(tokens[2]) if len(tokens) > 2 else "",
+        model_digest="",
+        inputs=EmbeddingInputs(texts=[]),
+        tenant="",
+        token_estimate=0,
+        deadline=now,
+        published=now,
+        reply="",
+    )
+    error = ErrorInfo(Code.POISON_JOB, f"The queue message is not a job this release can read: {reason}")
+    return DeadJob(job=job, error=error, deliveries=deliveries, machine=machine, died=now, raw=data)
+
+
+class Undertaker:
+    """Takes messages out of WORK whose last delivery ended with no word (a machine was lost while it had them)."""
+
+    def __init__(self, link: Link, machine: str) -> None:
+        self._link = link
+        self._machine = machine
+        self._work: asyncio.Queue[int] = asyncio.Queue(maxsize=10_000)
+
+    async def start(self) -> None:
+        """Listen for the server's advisories; one sidecar of all gets each."""
+        await self._link.connection.subscribe(ADVISORY, queue=GROUP, cb=self._take)
+
+    async def run(self) -> None:
+        """Stage: one message after the other."""
+        while True:
+            sequence = await self._work.get()
+            try:
+                await self._bury(sequence)
+            except (nats.errors.Error, APIError, TimeoutError, OSError) as error:
+                log.warning("cannot take a message out of the queue", sequence=sequence, error=repr(error))
+
+    async def _take(self, msg: Msg) -> None:
+        try:
+            sequence = codec.decode_json(msg.data, dict).get("stream_seq")
+        except codec.WireDecodeError:
+            return
+        if isinstance(sequence, int) and not self._work.full():
+            self._work.put_nowait(sequence)
+
+    async def _bury(self, sequence: int) -> None:
+        response = await self._link.connection.request(
+            f"$JS.API.STREAM.MSG.GET.{subjects.WORK_STREAM}", codec.encode_json({"seq": sequence}), timeout=5
+        )
+        message = codec.decode_json(response.data, dict).get("message")
+        if not isinstance(message, dict):
+            return  # Settled meanwhile.
+        data = base64.b64decode(message.get("data") or "")
+        deliveries = self._link.queue.max_deliver
+        try:
+            job = codec.decode(data, Job)
+        except codec.WireDecodeError as error:
+            dead = unreadable(message["subject"], sequence, deliveries, data, str(error), self._machine)
+        else:
+            error_info = ErrorInfo(
+                Code.POISON_JOB,
+                f"The job was delivered {deliveries} times and no machine finished it.",
+                hint="It is kept in the list of dead jobs, with its payload.",
+            )
+            dead = DeadJob(job=job, error=error_info, deliveries=deliveries, machine=self._machine, died=time.time())
+        if await keep_dead(self._link, dead):
+            await self._link.js.delete_msg(subjects.WORK_STREAM, sequence)
+            if dead.job.reply:
+                await self._link.connection.publish(
+                    dead.job.reply, codec.encode(Result(job=dead.job.id, error=dead.error))
+                )

@@ -1,0 +1,111 @@
+"""The connection to NATS together with the incarnation of the WORK stream it now leads to.
+
+After a restart of a server with memory storage the stream is made anew and counts from 1 again. An acknowledgement of
+a delivery from before would then settle another job. So nothing is settled until the stream behind the connection is
+known again, and a delivery of another incarnation is never settled at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import nats.errors
+import structlog
+from nats.js.errors import APIError
+
+from fabric.connection import Connection
+from fabric.topology import QueueSettings, TopologyConflict, ensure_consumer, ensure_streams
+from wire import codec
+from wire.subjects import WORK_STREAM
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.25
+ROUND_TRIP_S = 1.0
+
+
+class Link:
+    """NATS as the rest of the sidecar sees it. ``stream`` is the stream's time of creation, empty while unknown."""
+
+    def __init__(self, connection: Connection, queue: QueueSettings) -> None:
+        self.connection = connection
+        self.js = connection.jetstream()
+        self.queue = queue
+        self.stream = ""
+        self.last_round_trip = 0.0
+        self._verified_reconnects = -1
+        self._doubt = asyncio.Event()
+        self._known = asyncio.Event()
+        connection.on_reconnect(self._after_reconnect)
+
+    @property
+    def ready(self) -> bool:
+        """Whether publishing and settling lead to the stream that is known."""
+        return (
+            bool(self.stream)
+            and self.connection.is_connected
+            and self._verified_reconnects == self.connection.stats["reconnects"]
+        )
+
+    async def wait_ready(self) -> None:
+        """Return once ``ready``."""
+        while not self.ready:
+            self._known.clear()
+            self._doubt.set()
+            await self._known.wait()
+
+    def doubt(self) -> None:
+        """Look again which stream is there (it was reported missing)."""
+        self.stream = ""
+        self._doubt.set()
+
+    async def verify(self) -> None:
+        """Make the streams if they are missing and learn the incarnation. Raises as ``ensure_streams`` does."""
+        reconnects = self.connection.stats["reconnects"]
+        await ensure_streams(self.js, self.queue)
+        response = await self.connection.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", b"", timeout=5)
+        info = codec.decode_json(response.data, dict)
+        created = info.get("created")
+        if not isinstance(created, str):
+            raise nats.errors.Error(f"stream {WORK_STREAM} cannot be read: {info.get('error')}")
+        self.stream = created
+        self._verified_reconnects = reconnects
+        self._known.set()
+
+    async def ensure_consumer(self, pool: str, model: str) -> str:
+        """Make or update the consumer of (pool, model)."""
+        return await ensure_consumer(self.js, pool, model, self.queue)
+
+    async def run(self) -> None:
+        """Stage: verifies after every doubt until it succeeds, and notes the time of the last round trip."""
+        while True:
+            try:
+                async with asyncio.timeout(ROUND_TRIP_S):
+                    await self._doubt.wait()
+            except TimeoutError:
+                await self._note_round_trip()
+                continue
+            self._doubt.clear()
+            if self.ready:
+                self._known.set()
+                continue
+            try:
+                await self.verify()
+            except (nats.errors.Error, APIError, TopologyConflict, TimeoutError, OSError) as error:
+                log.warning("the work queue is not there yet, trying again", error=repr(error))
+                await asyncio.sleep(RETRY_S)
+                self._doubt.set()
+
+    async def _note_round_trip(self) -> None:
+        if not self.connection.is_connected:
+            return
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            await self.connection.flush(timeout=5)
+        except (nats.errors.Error, TimeoutError, OSError):
+            return
+        self.last_round_trip = begun
+
+    async def _after_reconnect(self) -> None:
+        self._doubt.set()

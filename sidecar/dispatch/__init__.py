@@ -1,0 +1,1 @@
+"""Who runs what: the desk that owns every held job."""

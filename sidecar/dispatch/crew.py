@@ -1,0 +1,213 @@
+"""The workers of this machine: what they say, what becomes of their jobs when they go, who is killed for silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from sidecar import metrics
+from sidecar.artifacts.cache import ArtifactCache
+from sidecar.dispatch.assignment import assign, resident_models, servable_models
+from sidecar.dispatch.desk import Desk
+from sidecar.jobs import HeldJob
+from sidecar.sockets.connection import WorkerConnection
+from sidecar.sockets.framing import FrameError
+from wire import codec, frames
+from wire.errors import Code
+from wire.jobs import Result
+from wire.registry import ModelRecord
+from wire.telemetry import WorkerSample
+
+log = structlog.get_logger(__name__)
+
+# Errors of a worker that a second try on this machine may not meet again.
+TRY_AGAIN = frozenset({Code.ARTIFACT_CORRUPT, Code.ARTIFACT_UNAVAILABLE, Code.OUT_OF_MEMORY, Code.INTERNAL})
+MAX_ATTEMPTS = 2
+
+
+class Crew:
+    """Connected workers by id. ``on_room`` is called when there may be more to ask the queue for."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        cache: ArtifactCache,
+        on_room: Callable[[], None],
+        on_sample: Callable[[str, WorkerSample], None],
+    ) -> None:
+        self.workers: dict[str, WorkerConnection] = {}
+        self.models: list[ModelRecord] = []
+        self._drained: set[str] = set()
+        self._desk = desk
+        self._cache = cache
+        self._on_room = on_room
+        self._on_sample = on_sample
+
+    # what the listener calls
+
+    def joined(self, connection: WorkerConnection) -> None:
+        """A worker said hello: it takes the place of an older connection of the same id."""
+        older = self.workers.get(connection.worker)
+        self.workers[connection.worker] = connection
+        if older is not None:
+            older.close(f"worker {connection.worker} connected again")
+            self._give_back(older, crashed=False, reason="replaced")
+        connection.draining = connection.worker in self._drained
+        connection.send(frames.Models(models=self.models))
+        if connection.draining:
+            connection.send(frames.Drain())
+        metrics.WORKERS.set(len(self.workers))
+        log.info("worker joined", worker=connection.worker, device=connection.hello.device_name,
+                 pid=connection.hello.pid, replaced=older is not None)  # fmt: skip
+
+    def take(self, connection: WorkerConnection, frame: frames.WorkerFrame) -> None:
+        """Act on one frame."""
+        match frame:
+            case frames.Pull():
+                connection.limit_tokens = max(connection.limit_tokens, frame.limit_tokens)
+                connection.models = frozenset(frame.models)
+                connection.adapters = frozenset(frame.adapters)
+                self._room_changed()
+            case frames.Results():
+                connection.heard = self._now()
+                for result in frame.results:
+                    self._take_result(connection, result)
+                self._room_changed()
+            case frames.Progress():
+                connection.heard = self._now()
+            case frames.Stats():
+                self._on_sample(connection.worker, frame.sample)
+            case frames.Ensured():
+                connection.ensured(frame)
+            case frames.Goodbye():
+                self._take_goodbye(connection, frame)
+            case frames.Hello():
+                raise FrameError("hello was said already on this connection")
+
+    def left(self, connection: WorkerConnection, reason: str) -> None:
+        """The connection is over: what it had goes back to the local queue at once."""
+        if self.workers.get(connection.worker) is connection:
+            del self.workers[connection.worker]
+        connection.lost()
+        metrics.WORKERS.set(len(self.workers))
+        metrics.WORKERS_LOST.labels(reason="goodbye" if connection.said_goodbye else "lost").inc()
+        log.info("worker left", worker=connection.worker, reason=reason, unfinished=len(connection.unfinished))
+        self._give_back(connection, crashed=not connection.said_goodbye, reason="worker lost")
+
+    # what the service calls
+
+    def set_models(self, models: list[ModelRecord]) -> None:
+        """Tell every worker which base models the pool has."""
+        self.models = models
+        for connection in self.workers.values():
+            connection.send(frames.Models(models=models))
+        self._room_changed()
+
+    def assign(self) -> None:
+        """Hand jobs over."""
+        assign(self._desk, self.workers.values(), self.models)
+
+    def drain(self, worker: str, *, resume: bool) -> None:
+        """Give ``worker`` nothing more (or again); holds for later connections of the same id too."""
+        connection = self.workers[worker]
+        connection.draining = not resume
+        (self._drained.discard if resume else self._drained.add)(worker)
+        connection.send(frames.Drain(resume=resume))
+        self._room_changed()
+
+    def cancel(self, held: HeldJob) -> None:
+        """Tell the worker that has a cancelled job."""
+        for connection in self.workers.values():
+            if connection.unfinished.get(held.job.id) is held:
+                del connection.unfinished[held.job.id]
+                connection.send(frames.Cancel(jobs=[held.job.id]))
+
+    @property
+    def taking(self) -> list[WorkerConnection]:
+        """Workers that are not draining."""
+        return [one for one in self.workers.values() if one.open and not one.draining]
+
+    def servable(self) -> frozenset[str]:
+        """Base models that a live, undrained worker serves or can load."""
+        return frozenset().union(*(servable_models(one, self.models) for one in self.taking))
+
+    def resident(self) -> frozenset[str]:
+        """Base models that a live, undrained worker holds."""
+        return frozenset().union(*(resident_models(one, self.models) for one in self.taking))
+
+    def kill_silent(self, limit_s: float) -> None:
+        """SIGKILL workers that have had jobs for ``limit_s`` without a sign of life, and take their jobs back."""
+        now = self._now()
+        for connection in list(self.workers.values()):
+            if not connection.unfinished:
+                connection.heard = now
+            silent_s = now - connection.heard
+            if silent_s < limit_s:
+                continue
+            killed = connection.peer.kill(connection.hello.pid)
+            metrics.WORKERS_KILLED.inc()
+            log.error("worker gives no sign of life, ended", worker=connection.worker, pid=connection.hello.pid,
+                      silent_s=round(silent_s, 1), unfinished=len(connection.unfinished), killed=killed)  # fmt: skip
+            connection.abort(f"no sign of life for {silent_s:.0f} s")
+
+    # inside
+
+    def _take_result(self, connection: WorkerConnection, result: Result) -> None:
+        held = connection.unfinished.get(result.job)
+        if held is None:
+            return  # Cancelled, or answered by another worker after this one was given up.
+        if not result.final:
+            if self._desk.owns(held):
+                self._desk.outbox.say(held.job.reply, codec.encode(result))
+            return
+        del connection.unfinished[result.job]
+        if not self._desk.owns(held):
+            return  # The deadline passed.
+        error = result.error
+        if error is None or error.code not in TRY_AGAIN:
+            self._desk.answer(held, result)
+            return
+        self._retry(held, result)
+
+    def _retry(self, held: HeldJob, result: Result) -> None:
+        held.attempts += 1
+        code = Code.INTERNAL if result.error is None else result.error.code
+        digest = held.job.adapter_digest
+        if held.attempts < MAX_ATTEMPTS:
+            if code is Code.ARTIFACT_CORRUPT and digest is not None:
+                self._cache.drop(digest)
+            self._desk.requeue(held, str(code))
+        elif code is Code.INTERNAL and result.error is not None:
+            self._desk.bury(held, f"{held.attempts} tries failed, the last with: {result.error.message}")
+        else:
+            self._desk.answer(held, result)
+
+    def _take_goodbye(self, connection: WorkerConnection, frame: frames.Goodbye) -> None:
+        log.info("worker says goodbye", worker=connection.worker, reason=frame.reason)
+        connection.said_goodbye = True
+        connection.draining = True
+        for job_id in frame.unstarted:
+            held = connection.unfinished.pop(job_id, None)
+            if held is not None and self._desk.owns(held):
+                self._desk.requeue(held, "goodbye")
+
+    def _give_back(self, connection: WorkerConnection, *, crashed: bool, reason: str) -> None:
+        unfinished, connection.unfinished = list(connection.unfinished.values()), {}
+        for held in unfinished:
+            if not self._desk.owns(held):
+                continue
+            if crashed:
+                self._desk.suspect(held, worker=connection.worker)
+            else:
+                self._desk.requeue(held, reason)
+        self._room_changed()
+
+    def _room_changed(self) -> None:
+        self._desk.changed.set()
+        self._on_room()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,210 @@
+"""The one owner of every job this machine holds: from delivery to answer and acknowledgement, each exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from sidecar import metrics
+from sidecar.artifacts.cache import ArtifactCache
+from sidecar.broker.dead import keep_dead
+from sidecar.broker.link import Link
+from sidecar.broker.outbox import Outbox
+from sidecar.jobs import HeldJob, Stage, Verb
+from sidecar.queueing.local import Entry, LocalQueue
+from sidecar.queueing.memory import TimedMemory
+from wire import codec
+from wire.errors import Code, ErrorInfo, ShoalError
+from wire.jobs import DeadJob, Result
+
+log = structlog.get_logger(__name__)
+
+REMEMBER_S = 300.0
+REMEMBER_JOBS = 16_384
+MAX_KILLS = 2
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Desk:
+    """Held jobs and their queue. ``changed`` is set whenever a worker may be given something."""
+
+    def __init__(self, link: Link, outbox: Outbox, cache: ArtifactCache, machine: str, spawn: Spawn) -> None:
+        self.held: dict[str, HeldJob] = {}
+        self.queue = LocalQueue()
+        self.changed = asyncio.Event()
+        self.cancelled: TimedMemory[bool] = TimedMemory(REMEMBER_S, REMEMBER_JOBS)
+        self.kills: TimedMemory[int] = TimedMemory(REMEMBER_S, REMEMBER_JOBS)
+        self.outbox = outbox
+        self._link = link
+        self._cache = cache
+        self._machine = machine
+        self._spawn = spawn
+
+    def entry(self, held: HeldJob) -> Entry:
+        """The job as the local queue sees it."""
+        job = held.job
+        return Entry(
+            id=job.id,
+            model=job.model,
+            adapter=job.adapter_digest,
+            tokens=held.tokens,
+            arrived=held.arrived,
+            deadline=job.deadline,
+            suspect=held.kills > 0,
+        )
+
+    def hold(self, held: HeldJob) -> None:
+        """Take responsibility for a job; its artifact stays on disk until the job is settled."""
+        self.held[held.job.id] = held
+        if held.job.adapter_digest is not None:
+            self._cache.hold(held.job.adapter_digest)
+        metrics.HELD_JOBS.set(len(self.held))
+
+    def owns(self, held: HeldJob) -> bool:
+        """Whether this very job is still to be answered."""
+        return self.held.get(held.job.id) is held
+
+    def wait(self, held: HeldJob) -> None:
+        """Put a job that can run into the local queue, at its place by arrival."""
+        held.stage, held.connection = Stage.WAITING, None
+        self.queue.put(self.entry(held))
+        self.changed.set()
+
+    def wait_for_artifact(self, held: HeldJob) -> None:
+        """Queue the job if its adapter is on disk, else park it until the download ended. One task per digest."""
+        digest = held.job.adapter_digest
+        path = None if digest is None else self._cache.find(digest)
+        if digest is None or path is not None:
+            held.artifact = path
+            self.wait(held)
+            return
+        held.stage, held.connection = Stage.WAITING, None
+        first = not self.queue.parked_under(digest)
+        self.queue.park(self.entry(held), digest)
+        if first:
+            self._spawn(self._fetch(digest))
+
+    def answer(self, held: HeldJob, result: Result) -> None:
+        """Send the final answer, then acknowledge."""
+        data = codec.encode(result)
+        limit_bytes = self._link.connection.max_payload
+        if len(data) > limit_bytes:
+            result = _too_large(result, len(data), limit_bytes)
+            data = codec.encode(result)
+        code = "ok" if result.error is None else str(result.error.code)
+        metrics.JOBS_ANSWERED.labels(code=code).inc()
+        self.outbox.answer(held.job.id, held.job.reply, held.job.deadline, data)
+        self.settle(held, Verb.ACK)
+
+    def fail(self, held: HeldJob, error: ErrorInfo) -> None:
+        """Answer with an error, then acknowledge."""
+        job = held.job
+        self.answer(
+            held,
+            Result(job=job.id, model_digest=job.model_digest, adapter_digest=job.adapter_digest, error=error),
+        )
+
+    def expire(self, held: HeldJob) -> None:
+        """The deadline passed before an answer. The gateway has told its client; this says it once more."""
+        waited_ms = (time.time() - held.job.published) * 1000
+        # An answer is sent while the deadline lasts; for this one the deadline is its reason, so it goes at once.
+        info = ErrorInfo(
+            Code.DEADLINE_EXCEEDED,
+            f"The deadline passed after {waited_ms:.0f} ms, before the job was done ({held.stage}).",
+        )
+        metrics.JOBS_ANSWERED.labels(code=str(info.code)).inc()
+        self.outbox.say(held.job.reply, codec.encode(Result(job=held.job.id, error=info)))
+        self.settle(held, Verb.ACK)
+
+    def settle(self, held: HeldJob, verb: Verb) -> None:
+        """Give up a job without an answer of its own: acknowledge, hand back or terminate."""
+        self.queue.remove(held.job.id)
+        self.outbox.settle(held.delivery, verb)
+        del self.held[held.job.id]
+        if held.job.adapter_digest is not None:
+            self._cache.release(held.job.adapter_digest)
+        metrics.HELD_JOBS.set(len(self.held))
+
+    def hand_back(self, held: HeldJob, reason: str) -> None:
+        """Let another machine run the job at once; a last delivery is kept, since it would never come again."""
+        if held.delivery.last:
+            return
+        metrics.JOBS_RETURNED.labels(reason=reason).inc()
+        self.settle(held, Verb.NAK)
+
+    def bury(self, held: HeldJob, reason: str) -> None:
+        """Keep the job in DEAD with ``reason``, answer POISON_JOB, terminate. In the background, retried."""
+        held.stage = Stage.DYING
+        self.queue.remove(held.job.id)
+        self._spawn(self._bury(held, reason))
+
+    def suspect(self, held: HeldJob, *, worker: str) -> None:
+        """A worker died while it had this job: try it once more, alone, then bury it."""
+        held.kills += 1
+        self.kills.put(held.job.id, held.kills, time.time())
+        if held.kills >= MAX_KILLS:
+            self.bury(held, f"{held.kills} workers died while they had the job, the last was {worker}")
+        elif held.delivery.last:
+            self.bury(held, f"the job was delivered {held.delivery.deliveries} times and worker {worker} died with it")
+        else:
+            self.requeue(held, "worker lost")
+
+    def requeue(self, held: HeldJob, reason: str) -> None:
+        """Back into the local queue at once, at its old place."""
+        metrics.JOBS_REQUEUED.labels(reason=reason).inc()
+        self.wait_for_artifact(held)
+
+    async def _bury(self, held: HeldJob, reason: str) -> None:
+        error = ErrorInfo(
+            Code.POISON_JOB,
+            f"The job was taken out of the queue: {reason}.",
+            hint="It is kept in the list of dead jobs, with its payload.",
+        )
+        dead = DeadJob(
+            job=held.job, error=error, deliveries=held.delivery.deliveries, machine=self._machine, died=time.time()
+        )
+        kept = await keep_dead(self._link, dead)
+        if not self.owns(held):
+            return
+        self.outbox.answer(
+            held.job.id, held.job.reply, held.job.deadline, codec.encode(Result(job=held.job.id, error=error))
+        )
+        # Without a copy in DEAD the queue's own copy must stay: no settlement, the server acts when it is back.
+        if kept:
+            self.settle(held, Verb.TERM)
+        else:
+            self.forget(held)
+
+    def forget(self, held: HeldJob) -> None:
+        """Stop caring for a job without settling it; its delivery runs out by itself."""
+        self.queue.remove(held.job.id)
+        del self.held[held.job.id]
+        if held.job.adapter_digest is not None:
+            self._cache.release(held.job.adapter_digest)
+
+    async def _fetch(self, digest: str) -> None:
+        try:
+            path: Path = await self._cache.ensure(digest)
+        except ShoalError as error:
+            for entry in self.queue.remove_parked(digest):
+                self.fail(self.held[entry.id], error.info)
+            return
+        for job_id in self.queue.parked_under(digest):
+            self.held[job_id].artifact = path
+        self.queue.unpark(digest)
+        self.changed.set()
+
+
+def _too_large(result: Result, size_bytes: int, limit_bytes: int) -> Result:
+    error = ErrorInfo(
+        Code.PAYLOAD_TOO_LARGE,
+        f"The answer has {size_bytes} bytes, the queue's server carries {limit_bytes}.",
+        hint="Send fewer inputs per request, or raise max_payload of the NATS server.",
+    )
+    return Result(job=result.job, model_digest=result.model_digest, adapter_digest=result.adapter_digest, error=error)

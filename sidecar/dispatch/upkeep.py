@@ -1,0 +1,81 @@
+"""What time brings: deadlines, progress acknowledgements, silent workers, jobs that nobody here can run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from sidecar import metrics
+from sidecar.dispatch.crew import Crew
+from sidecar.dispatch.desk import Desk
+from sidecar.jobs import HeldJob, Stage, Verb
+
+TICK_S = 0.1
+WATCH_S = 0.5
+PROGRESS_S = 5.0
+
+
+class Upkeep:
+    """Stage that looks at all held jobs ten times a second."""
+
+    def __init__(self, desk: Desk, crew: Crew, watchdog_s: float, orphan_s: float) -> None:
+        self._desk = desk
+        self._crew = crew
+        self._watchdog_s = watchdog_s
+        self._orphan_s = orphan_s
+        self._unserved_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Stage."""
+        progressed = watched = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            self._expire()
+            self._hand_back_orphans(now)
+            if len(self._desk.queue):
+                # A job passed over for affinity becomes due by time alone.
+                self._desk.changed.set()
+            if now - watched >= WATCH_S:
+                watched = now
+                self._crew.kill_silent(self._watchdog_s)
+                metrics.QUEUED_JOBS.set(len(self._desk.queue))
+            if now - progressed >= PROGRESS_S:
+                progressed = now
+                for held in self._desk.held.values():
+                    self._desk.outbox.settle(held.delivery, Verb.PROGRESS)
+
+    def hand_back_waiting(self, reason: str) -> None:
+        """Let others run what has not started here."""
+        for held in self._of_stage(Stage.WAITING):
+            self._desk.hand_back(held, reason)
+
+    def hand_back_all(self) -> None:
+        """Let others run everything still held; what was delivered for the last time becomes a dead job later, by
+        the server's advisory, since a refusal now would leave it stuck."""
+        for held in list(self._desk.held.values()):
+            self._desk.hand_back(held, "stopping")
+
+    def _expire(self) -> None:
+        now = time.time()
+        for entry in self._desk.queue.expire(now):
+            self._desk.expire(self._desk.held[entry.id])
+        for held in self._of_stage(Stage.SENT):
+            if held.job.deadline <= now:
+                self._desk.expire(held)
+
+    def _hand_back_orphans(self, now: float) -> None:
+        waiting = self._of_stage(Stage.WAITING)
+        servable = self._crew.servable() if waiting else frozenset()
+        unserved = {held.job.model for held in waiting} - servable
+        for model in set(self._unserved_since) - unserved:
+            del self._unserved_since[model]
+        for model in unserved:
+            self._unserved_since.setdefault(model, now)
+        for held in waiting:
+            since = self._unserved_since.get(held.job.model)
+            if since is not None and now - since >= self._orphan_s:
+                self._desk.hand_back(held, "no worker")
+
+    def _of_stage(self, stage: Stage) -> list[HeldJob]:
+        return [held for held in self._desk.held.values() if held.stage is stage]

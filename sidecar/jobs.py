@@ -1,0 +1,57 @@
+"""A job as the sidecar holds it, from its delivery to its settlement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wire.jobs import Job
+
+
+class Verb(StrEnum):
+    """How a delivery is settled (JetStream acknowledgement bodies)."""
+
+    ACK = "+ACK"
+    NAK = "-NAK"
+    TERM = "+TERM"
+    PROGRESS = "+WPI"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery of a message. ``stream`` is the incarnation of WORK it came from: a stream that was lost and made
+    anew counts from 1 again, so an old acknowledgement would settle somebody else's job."""
+
+    ack: str
+    stream: str
+    sequence: int
+    deliveries: int
+    last: bool
+
+
+class Stage(StrEnum):
+    """Where a held job is."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    DYING = "dying"
+
+
+@dataclass(slots=True, eq=False)
+class HeldJob:
+    """``arrived`` is seconds since the epoch. ``kills``: workers that died while they had this job."""
+
+    job: Job
+    delivery: Delivery
+    arrived: float
+    stage: Stage = Stage.WAITING
+    connection: int | None = None
+    artifact: Path | None = None
+    attempts: int = 0
+    kills: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Room the job takes; never below one, so that empty estimates are counted too."""
+        return max(1, self.job.token_estimate)

@@ -1,0 +1,1 @@
+"""Pure policies of the machine's queue: no I/O, the clock is passed in."""

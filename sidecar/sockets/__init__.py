@@ -1,0 +1,1 @@
+"""The local socket: listener, worker connections, framing."""

@@ -1,0 +1,115 @@
+"""One worker's connection: what it said of itself, its credit, what it has to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from sidecar.jobs import HeldJob
+from sidecar.sockets.framing import pack
+from sidecar.sockets.peer import Peer
+from wire import frames
+from wire.errors import Code, ShoalError
+from wire.jobs import Job
+
+
+@dataclass(slots=True, eq=False)
+class WorkerConnection:
+    """Times are of the loop's clock. ``heard`` is the last sign of life of the device's thread."""
+
+    number: int
+    hello: frames.Hello
+    peer: Peer
+    writer: asyncio.StreamWriter
+    limit_tokens: int = 0
+    sent_tokens: int = 0
+    models: frozenset[str] = frozenset()
+    adapters: frozenset[str] = frozenset()
+    unfinished: dict[str, HeldJob] = field(default_factory=dict)
+    draining: bool = False
+    said_goodbye: bool = False
+    heard: float = 0.0
+    closing: str = ""
+    _ensured: dict[str, deque[asyncio.Future[frames.Ensured]]] = field(default_factory=dict)
+
+    @property
+    def worker(self) -> str:
+        """The worker's stable id."""
+        return self.hello.worker
+
+    @property
+    def room_tokens(self) -> int:
+        """Tokens the worker is ready to have received beyond what was sent."""
+        return max(0, self.limit_tokens - self.sent_tokens)
+
+    @property
+    def isolated(self) -> bool:
+        """Whether a job that was there when a worker died runs here, alone."""
+        return any(held.kills for held in self.unfinished.values())
+
+    @property
+    def open(self) -> bool:
+        """Whether frames can be sent."""
+        return not self.closing and not self.writer.is_closing()
+
+    def may_run(self, job: Job) -> bool:
+        """Whether the worker does this kind of task."""
+        return job.task in self.hello.tasks
+
+    def send(self, frame: frames.SidecarFrame) -> None:
+        """Send one frame. What is in flight is bounded by the worker's credit, so nothing waits for the socket."""
+        if self.open:
+            self.writer.write(pack(frame))
+
+    def close(self, reason: str) -> None:
+        """Tell why and close; unfinished jobs go back when the reader ends."""
+        if self.closing:
+            return
+        if self.open:
+            self.writer.write(pack(frames.Refused(reason=reason)))
+        self.closing = reason
+        self.writer.close()
+
+    def abort(self, reason: str) -> None:
+        """Close without a word to a process that does not read."""
+        self.closing = self.closing or reason
+        self.writer.transport.abort()
+
+    async def request(self, frame: frames.Ensure | frames.Evict | frames.Pin, timeout_s: float) -> frames.Ensured:
+        """Send ``frame`` and await its ``Ensured``. Raises ``ShoalError`` NO_WORKER when none comes."""
+        future: asyncio.Future[frames.Ensured] = asyncio.get_running_loop().create_future()
+        waiting = self._ensured.setdefault(frame.digest, deque())
+        waiting.append(future)
+        self.send(frame)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            raise ShoalError(
+                Code.NO_WORKER, f"Worker {self.worker} did not answer within {timeout_s:.0f} s.",
+                hint="Look at the worker's log; the command may still take effect.",
+            ) from None  # fmt: skip
+        finally:
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting:
+                self._ensured.pop(frame.digest, None)
+
+    def ensured(self, frame: frames.Ensured) -> None:
+        """Give the outcome to the oldest request for its digest."""
+        waiting = self._ensured.get(frame.digest)
+        while waiting:
+            future = waiting.popleft()
+            if not future.done():
+                future.set_result(frame)
+                return
+
+    def lost(self) -> None:
+        """Fail what awaits an answer of this connection."""
+        for waiting in self._ensured.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(
+                        ShoalError(Code.NO_WORKER, f"Worker {self.worker} was lost before it answered.")
+                    )
