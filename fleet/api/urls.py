@@ -1,5 +1,17 @@
+"""Addresses below ``/api/v1/``."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from fleet.api import views
+
+urlpatterns: list[URLPattern] = [
+    path("base-models/", views.BaseModelsView.as_view(), name="api_base_models"),
+    path("pools/", views.PoolsView.as_view(), name="api_pools"),
+    path("workers/", views.WorkersView.as_view(), name="api_workers"),
+    path("workers/<str:key>/", views.WorkerView.as_view(), name="api_worker"),
+    path("workers/<str:key>/minutes/", views.MinutesView.as_view(), name="api_worker_minutes"),
+    path("workers/<str:key>/drain/", views.DrainView.as_view(), name="api_worker_drain"),
+    path("workers/<str:key>/resume/", views.ResumeView.as_view(), name="api_worker_resume"),
+]

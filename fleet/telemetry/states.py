@@ -1,0 +1,76 @@
+"""Last word of a worker and of a machine, as the bridge keeps them in Redis and sends them to its group."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fleet.ids import worker_key
+from fleet.telemetry.points import Point
+from wire.telemetry import DeviceSample, ResidentAdapter, ResidentModel, Telemetry
+
+STALE_AFTER_S = 5.0
+# a worker unseen for so long leaves the live pages; its row and its roll-ups stay in the database
+FORGET_AFTER_S = 3600.0
+
+
+class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``received`` is the bridge's clock (seconds since the epoch). ``adapters`` is ``None`` in an update
+    that leaves the list as it was; in Redis it is always there."""
+
+    machine: str
+    worker: str
+    pool: str
+    state: str
+    device: DeviceSample
+    received: float
+    uptime_s: float
+    point: Point
+    waiting_jobs: int
+    waiting_tokens: int
+    local_queue_jobs: int
+    cached_bytes: int | None
+    models: list[ResidentModel]
+    adapters: list[ResidentAdapter] | None = None
+
+    @property
+    def key(self) -> str:
+        """The worker's key in addresses and Redis."""
+        return worker_key(self.machine, self.worker)
+
+
+class MachineState(msgspec.Struct, frozen=True):
+    """Last presence of a machine's sidecar: models its undrained workers serve or can load."""
+
+    machine: str
+    pool: str
+    models: list[str]
+    workers: int
+    received: float
+
+
+class Update(msgspec.Struct, frozen=True):
+    """The coalesced message: everything that changed since the last one. ``at`` is the bridge's clock."""
+
+    at: float
+    workers: list[WorkerState]
+
+
+def worker_state(telemetry: Telemetry, *, point: Point, received: float, with_adapters: bool = True) -> WorkerState:
+    """The state that ``telemetry`` speaks of."""
+    sample = telemetry.sample
+    return WorkerState(
+        machine=telemetry.machine,
+        worker=sample.worker,
+        pool=telemetry.pool,
+        state=sample.state.value,
+        device=sample.device,
+        received=received,
+        uptime_s=sample.uptime_s,
+        point=point,
+        waiting_jobs=sample.waiting_jobs,
+        waiting_tokens=sample.waiting_tokens,
+        local_queue_jobs=telemetry.local_queue_jobs,
+        cached_bytes=telemetry.cached_bytes,
+        models=sample.models,
+        adapters=sample.adapters if with_adapters else None,
+    )

@@ -1,0 +1,21 @@
+"""Reading back what is kept in Redis."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from wire.codec import WireDecodeError, decode
+
+T = TypeVar("T")
+
+
+def decode_known(found: dict[bytes, bytes], kind: type[T]) -> list[T]:
+    """Values of a hash as ``kind``; one written by another release is left out: it is rewritten or
+    expires."""
+    items: list[T] = []
+    for data in found.values():
+        try:
+            items.append(decode(data, kind))
+        except WireDecodeError:
+            continue
+    return items

@@ -1,0 +1,57 @@
+"""Who looks at the fleet, whose names they may see, and who may operate workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from controlplane.accounts.models import Team
+from controlplane.accounts.principal import Principal, principal_of_key, principal_of_user
+from controlplane.accounts.services import find_usable_key
+from wire.registry import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Team names whose versions have names for this viewer, and whether drain and resume are theirs to ask for."""
+
+    teams: frozenset[str]
+    operator: bool
+
+
+def viewer_of(principal: Principal) -> Viewer:
+    """The viewer that ``principal`` is. Workers serve every team, so operating them takes a staff member, or a staff
+    member's key with the scope ``admin``; owning one team is not enough."""
+    names = Team.objects.filter(pk__in=principal.team_ids).values_list("name", flat=True)
+    staff = principal.user is not None and principal.user.is_active and principal.user.is_staff
+    return Viewer(frozenset(names), staff and (principal.key is None or principal.may(Scope.ADMIN)))
+
+
+def find_socket_viewer(scope: Mapping[str, Any]) -> Viewer | None:
+    """The viewer behind a socket: its API key where one is sent, else its session. ``None`` for nobody."""
+    header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    kind, _, secret = header.partition(" ")
+    if kind.lower() == "bearer":
+        key = find_usable_key(secret.strip())
+        principal = None if key is None else principal_of_key(key)
+        return viewer_of(principal) if principal is not None and principal.may(Scope.READ) else None
+    user = _session_user(scope)
+    return None if user is None else viewer_of(principal_of_user(user))
+
+
+def _session_user(scope: Mapping[str, Any]) -> User | None:
+    # read from the store each time: a socket lives for days, and a sign-out or a disabled account must end it
+    session_key = getattr(scope.get("session"), "session_key", None)
+    if session_key is None:
+        return None
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    user = get_user(request)
+    return user if isinstance(user, User) and user.is_active else None

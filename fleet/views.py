@@ -1,0 +1,105 @@
+"""Pages ``/fleet/`` and ``/fleet/<worker>/``: rendered with what is known now, kept current by the socket."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.principal import principal_of_user
+from fleet.cards import blank_card, make_card, summarize
+from fleet.operations import drain_worker, preview_drain, resume_worker
+from fleet.rows import WorkerRow, find_worker, list_workers
+from fleet.viewers import Viewer, viewer_of
+from wire.errors import ShoalError
+
+RANGES = (("1", "1 min"), ("5", "5 min"), ("15", "15 min"), ("1440", "24 h"))
+DEFAULT_RANGE = "5"
+START_COMMANDS = "python -m sidecar &\npython -m workers"
+
+
+def chosen_range(request: HttpRequest) -> str:
+    """Minutes that the charts show, from the address."""
+    wanted = request.GET.get("range", DEFAULT_RANGE)
+    return wanted if wanted in dict(RANGES) else DEFAULT_RANGE
+
+
+@login_required
+@require_GET
+def fleet(request: HttpRequest) -> HttpResponse:
+    """Every worker as a card."""
+    rows = list_workers(teams=_viewer(request).teams)
+    context = {
+        "section": "fleet",
+        "summary": summarize(rows),
+        "cards": [make_card(row, now=rows.at) for row in rows.workers],
+        "blank": blank_card(),
+        "live_available": rows.available,
+        "start_commands": START_COMMANDS,
+        "ranges": RANGES,
+        "range": chosen_range(request),
+        "wall": request.GET.get("wall") == "1",
+    }
+    return render(request, "fleet/fleet.html", context)
+
+
+@login_required
+@require_GET
+def worker_detail(request: HttpRequest, key: str) -> HttpResponse:
+    """One worker with all of its adapters, and drain or resume with what it would do."""
+    viewer = _viewer(request)
+    row = _worker(key, viewer)
+    rows = list_workers(teams=viewer.teams)
+    context = {
+        "section": "fleet",
+        "row": row,
+        "card": make_card(row, now=rows.at, adapters=None),
+        "effect": preview_drain(row, rows.workers),
+        "operator": viewer.operator,
+        "ranges": RANGES,
+        "range": chosen_range(request),
+    }
+    return render(request, "fleet/worker.html", context)
+
+
+@login_required
+@require_POST
+def drain(request: HttpRequest, key: str) -> HttpResponse:
+    """Drain from the worker's page."""
+    return _operate(request, key, verb="drain")
+
+
+@login_required
+@require_POST
+def resume(request: HttpRequest, key: str) -> HttpResponse:
+    """Resume from the worker's page."""
+    return _operate(request, key, verb="resume")
+
+
+def _operate(request: HttpRequest, key: str, *, verb: str) -> HttpResponse:
+    viewer = _viewer(request)
+    row = _worker(key, viewer)
+    if not viewer.operator:
+        messages.error(request, "Workers serve every team, so only staff may drain or resume them.")
+        return redirect("worker_detail", key=key)
+    act, done = (drain_worker, "asked to drain") if verb == "drain" else (resume_worker, "asked to resume")
+    try:
+        act(row=row, actor=principal_of_user(request.user).user)
+    except ShoalError as error:
+        messages.error(request, " ".join(filter(None, (str(error), error.info.hint))))
+    else:
+        messages.success(request, f"{row.machine}/{row.worker} was {done}; its state follows within a second.")
+    return redirect("worker_detail", key=key)
+
+
+def _viewer(request: HttpRequest) -> Viewer:
+    return viewer_of(principal_of_user(request.user))
+
+
+def _worker(key: str, viewer: Viewer) -> WorkerRow:
+    row = find_worker(key, teams=viewer.teams)
+    if row is None:
+        raise Http404
+    return row
