@@ -1,5 +1,24 @@
+"""Pages of adapters."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from loras import alias_views, upload_views, views
+
+_ADAPTER = "adapters/<str:team>/<str:name>/"
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("upload/", upload_views.upload, name="upload"),
+    path("adapters/", views.adapter_list, name="adapter_list"),
+    path(_ADAPTER, views.adapter_detail, name="adapter_detail"),
+    path(f"{_ADAPTER}versions/", views.adapter_versions, name="adapter_versions"),
+    path(f"{_ADAPTER}files/", views.adapter_files, name="adapter_files"),
+    path(f"{_ADAPTER}report/", views.adapter_report, name="adapter_report"),
+    path(f"{_ADAPTER}events/", views.adapter_events, name="adapter_events"),
+    path(f"{_ADAPTER}move/", alias_views.move, name="move_alias"),
+    path(f"{_ADAPTER}rollback/", alias_views.roll_back, name="rollback"),
+    path(f"{_ADAPTER}versions/<int:number>/verdict/", upload_views.version_verdict, name="version_verdict"),
+    path(f"{_ADAPTER}versions/<int:number>/answer/", upload_views.answer, name="answer_question"),
+]

@@ -92,6 +92,12 @@ def compact(number: float | None) -> str:
     return "–" if number is None else f"{number:g}"
 
 
+@register.filter
+def thousands(number: int) -> str:
+    """An integer with separators."""
+    return f"{number:,}"
+
+
 @register.simple_tag
 def ago(moment: datetime | None, missing: str = "never") -> SafeString:
     """Age of a moment; the script keeps it fresh, the title has the absolute time (UTC)."""

@@ -1,6 +1,7 @@
 // Runs before the first paint, so that a stored theme never flashes. Not a module: modules are deferred.
 (function () {
   "use strict";
+  document.documentElement.classList.add("js");
   let chosen = "auto";
   try {
     chosen = localStorage.getItem("shoal-theme") || "auto";

@@ -1,0 +1,54 @@
+"""Forms of the keys page."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from controlplane.accounts.principal import Principal
+from controlplane.accounts.queries import grantable_scopes, teams_of
+from wire.registry import Scope
+
+SCOPE_WORDS: dict[Scope, str] = {
+    Scope.READ: "See adapters, versions, the fleet",
+    Scope.PUSH: "Upload versions, move aliases, roll back",
+    Scope.INFER: "Send requests to the gateway",
+    Scope.ADMIN: "All of the above, and keys, drains, deletions",
+    Scope.MACHINE: "For a sidecar: fetch artifacts. Nothing else.",
+}
+_LIFETIMES_D = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
+
+
+class KeyForm(forms.Form):
+    """A new API key: offers only teams and scopes that the person holds."""
+
+    name = forms.CharField(max_length=100, label="Name", help_text="Where it will be used, so that you know it again.")
+    team = forms.ChoiceField(label="Team")
+    scopes = forms.MultipleChoiceField(label="Scopes", widget=forms.CheckboxSelectMultiple)
+    lifetime_d = forms.ChoiceField(label="Expires", choices=list(_LIFETIMES_D.items()), required=False, initial="90")
+
+    def __init__(self, principal: Principal, data: Any = None) -> None:
+        super().__init__(data)
+        scopes = grantable_scopes(principal)
+        names = teams_of(principal)
+        self.fields["team"] = forms.ChoiceField(label="Team", choices=[(name, name) for name in names])
+        self.fields["scopes"] = forms.MultipleChoiceField(
+            label="Scopes",
+            choices=[(scope.value, SCOPE_WORDS[scope]) for scope in scopes],
+            widget=forms.CheckboxSelectMultiple,
+            initial=[Scope.INFER.value],
+            error_messages={"required": "Choose at least one scope."},
+        )
+        self.fields["name"].widget.attrs |= {"placeholder": "ci-pipeline", "autocomplete": "off"}
+
+    @property
+    def chosen_scopes(self) -> list[Scope]:
+        return [Scope(value) for value in self.cleaned_data["scopes"]]
+
+    @property
+    def expires_at(self) -> datetime | None:
+        days = self.cleaned_data["lifetime_d"]
+        return timezone.now() + timedelta(days=int(days)) if days else None

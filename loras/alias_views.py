@@ -1,0 +1,92 @@
+"""HTML pages that move an alias: a preview by GET, the move by POST."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlencode
+
+import msgspec
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from controlplane.accounts.principal import Principal
+from controlplane.pages import page
+from loras.page_queries import find_adapter, page_of, rollback_target
+from loras.page_rows import AdapterPage, AliasRow, differences
+from loras.services import move_alias, rollback
+from loras.views import chosen_version
+from wire.errors import Code, ShoalError
+from wire.names import LIVE
+from wire.registry import Scope
+
+
+@require_http_methods(["GET", "POST"])
+@page
+def move(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """Points an alias at one version, if it still points where the preview said."""
+    principal.team(team, Scope.PUSH)
+    row = find_adapter(principal, team, name)
+    adapter = page_of(principal, row)
+    alias = request.GET.get("alias", LIVE)
+    version = chosen_version(request, adapter)
+    if version is None:
+        raise ShoalError(Code.VERSION_NOT_FOUND, f"{adapter.full_name} has no version yet.")
+    if request.method != "POST":
+        title = f"Make version {version.number} {alias}?"
+        return render(request, "loras/move_alias.html", _preview(adapter, alias, version.number, title, "Make live"))
+    split, expect, confirm = {version.number: 100}, _expected(request), request.POST.get("confirm") == "true"
+    move_alias(adapter=row, alias=alias, split=split, expect=expect, actor=principal.user, confirm=confirm)
+    messages.success(request, f"{adapter.full_name}:{alias} answers with version {version.number}.")
+    return redirect("adapter_versions", team, name)
+
+
+@require_http_methods(["GET", "POST"])
+@page
+def roll_back(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """Points ``live`` at what served before."""
+    principal.team(team, Scope.PUSH)
+    row = find_adapter(principal, team, name)
+    adapter = page_of(principal, row)
+    target = rollback_target(row)
+    if target is None:
+        messages.info(request, f"Nothing served as {adapter.full_name} before; there is nothing to go back to.")
+        return redirect("adapter_versions", team, name)
+    if request.method != "POST":
+        shown = _preview(adapter, LIVE, max(target), f"Roll back to version {max(target)}?", "Roll back")
+        return render(request, "loras/move_alias.html", shown | {"action": request.path})
+    moved = rollback(adapter=row, actor=principal.user)
+    served = AliasRow.of(moved.name, moved.split, moved.moved_at).text
+    messages.success(request, f"{adapter.full_name} answers with {served} again.")
+    return redirect("adapter_versions", team, name)
+
+
+def _preview(adapter: AdapterPage, alias: str, number: int, title: str, verb: str) -> dict[str, object]:
+    current = adapter.alias(alias)
+    before = adapter.version(current.heaviest) if current else None
+    after = adapter.version(number)
+    address = reverse("move_alias", args=[adapter.team, adapter.name])
+    return {
+        "section": "adapters",
+        "adapter": adapter,
+        "alias": alias,
+        "before": before,
+        "after": after,
+        "differences": differences(before, after),
+        "no_effect": after.facts is not None and not after.facts.has_effect,
+        "expect": json.dumps(current.split if current else None),
+        "action": f"{address}?{urlencode({'alias': alias, 'version': number})}",
+        "title": title,
+        "verb": verb,
+    }
+
+
+def _expected(request: HttpRequest) -> dict[int, int] | None:
+    """Where the preview said that the alias points. Raises ``ShoalError(INVALID_REQUEST)``."""
+    try:
+        text = request.POST.get("expect", "null")
+        return msgspec.json.decode(text, type=dict[int, int] | None)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ShoalError(Code.INVALID_REQUEST, "The form was changed on its way.", param="expect") from error

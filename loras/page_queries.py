@@ -1,0 +1,178 @@
+"""Queries of the adapter pages. Everything is limited to the principal's teams."""
+
+from __future__ import annotations
+
+import msgspec
+from django.core.paginator import Paginator
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+
+from controlplane.accounts.principal import Principal, allows
+from controlplane.events.models import Event
+from fleet.models import BaseModel
+from loras.models import Adapter, Alias, AliasMove, Version, VersionFile
+from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
+from loras.states import State
+from wire.errors import Code, ShoalError
+from wire.names import LIVE
+from wire.registry import Scope
+from wire.reports import Report
+
+PAGE_ROWS = 25
+EVENT_ROWS = 100
+
+_EVENT_ICONS = {
+    "version.receiving": "upload",
+    "version.validating": "busy",
+    "version.ready": "check-circle",
+    "version.needs_input": "question",
+    "version.rejected": "fail",
+    "version.retired": "retired",
+    "alias.moved": "move",
+    "alias.removed": "tag",
+}
+
+
+def find_adapter(principal: Principal, team: str, name: str) -> Adapter:
+    """An adapter of the principal's teams. Raises ``ShoalError(NOT_FOUND)``, also for another team's."""
+    adapter = (
+        Adapter.objects.select_related("team", "base_model", "created_by")
+        .filter(team__name=team, name=name, team_id__in=principal.team_ids)
+        .first()
+    )
+    if adapter is None:
+        raise ShoalError(Code.NOT_FOUND, f"There is no adapter {team}/{name} for you.")
+    return adapter
+
+
+def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
+    """Everything the pages of one adapter show, in three queries."""
+    aliases = [_alias_row(alias) for alias in adapter.aliases.all()]
+    versions = adapter.versions.select_related("created_by", "duplicate_of").order_by("-number")
+    return AdapterPage(
+        team=adapter.team.name,
+        name=adapter.name,
+        base_model=adapter.base_model.model_id if adapter.base_model else "",
+        created_by=adapter.created_by.get_username() if adapter.created_by else "",
+        created_at=adapter.created_at,
+        updated_at=adapter.updated_at,
+        aliases=aliases,
+        versions=[_version_row(version, aliases) for version in versions],
+        may_push=allows(principal.grants.get(adapter.team_id, frozenset()), Scope.PUSH),
+    )
+
+
+def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> ListPage:
+    """One page of adapters, last changed first. A page beyond the last one is the last one."""
+    newest = Version.objects.filter(adapter=OuterRef("pk")).order_by("-number")
+    rows = _own(principal).annotate(
+        newest_state=Subquery(newest.values("state")[:1]),
+        newest_size_bytes=Subquery(newest.values("size_bytes")[:1]),
+    )
+    for word in wanted.search.lower().split():
+        rows = rows.filter(_word_filter(word))
+    if wanted.state:
+        rows = rows.filter(newest_state=wanted.state)
+    if wanted.base_model:
+        rows = rows.filter(base_model__model_id=wanted.base_model)
+    rows = rows.select_related("team", "base_model").prefetch_related("aliases").order_by("-updated_at", "-id")
+    found = Paginator(rows, PAGE_ROWS).get_page(page)
+    return ListPage(
+        rows=[_adapter_row(adapter) for adapter in found.object_list],
+        total=found.paginator.count,
+        first=found.start_index(),
+        last=found.end_index(),
+        previous=found.previous_page_number() if found.has_previous() else None,
+        next=found.next_page_number() if found.has_next() else None,
+    )
+
+
+def has_adapters(principal: Principal) -> bool:
+    """Whether the principal's teams have any adapter at all."""
+    return _own(principal).exists()
+
+
+def base_model_ids() -> list[str]:
+    """Ids of all base models."""
+    return list(BaseModel.objects.order_by("model_id").values_list("model_id", flat=True))
+
+
+def list_files(adapter: Adapter, number: int) -> list[VersionFile]:
+    """Files of one version with their artifacts: what was uploaded, then what workers load."""
+    files = VersionFile.objects.filter(version__adapter=adapter, version__number=number)
+    return list(files.select_related("artifact").order_by(F("role").desc(), "path"))
+
+
+def rollback_target(adapter: Adapter) -> dict[int, int] | None:
+    """Where a rollback of ``live`` would go: the last split before the present one whose versions are all ready."""
+    current = adapter.aliases.filter(name=LIVE).first()
+    if current is None:
+        return None
+    ready = {str(n) for n in adapter.versions.filter(state=State.READY).values_list("number", flat=True)}
+    for move in AliasMove.objects.filter(adapter=adapter, alias=LIVE).order_by("-id")[:100]:
+        if move.split and move.split != current.split and set(move.split) <= ready:
+            return {int(number): int(weight) for number, weight in move.split.items()}
+    return None
+
+
+def list_events(page: AdapterPage) -> list[EventRow]:
+    """The newest events about the adapter and its versions."""
+    name = page.full_name
+    about = Q(subject=name) | Q(subject__startswith=f"{name}@")
+    events = Event.objects.filter(about, team__name=page.team).select_related("actor")[:EVENT_ROWS]
+    return [
+        EventRow(
+            kind=event.kind,
+            icon=_EVENT_ICONS.get(event.kind, "info"),
+            message=event.message,
+            actor=event.actor.get_username() if event.actor else "",
+            created_at=event.created_at,
+        )
+        for event in events
+    ]
+
+
+def _own(principal: Principal) -> QuerySet[Adapter]:
+    return Adapter.objects.filter(team_id__in=principal.team_ids)
+
+
+def _word_filter(word: str) -> Q:
+    team, slash, name = word.partition("/")
+    if slash:
+        return Q(team__name__endswith=team, name__startswith=name)
+    return Q(name__icontains=word) | Q(team__name__icontains=word) | Q(base_model__model_id__icontains=word)
+
+
+def _version_row(version: Version, aliases: list[AliasRow]) -> VersionRow:
+    return VersionRow(
+        number=version.number,
+        state=State(version.state),
+        digest=version.digest,
+        mode=version.mode,
+        mode_reason=version.mode_reason,
+        size_bytes=version.size_bytes,
+        message=version.message,
+        created_by=version.created_by.get_username() if version.created_by else "",
+        created_at=version.created_at,
+        ready_at=version.ready_at,
+        duplicate_of=version.duplicate_of.number if version.duplicate_of else None,
+        report=msgspec.convert(version.report, Report) if version.report else None,
+        aliases=[alias.name for alias in aliases if version.number in alias.split],
+    )
+
+
+def _adapter_row(adapter: Adapter) -> AdapterRow:
+    live = next((alias for alias in adapter.aliases.all() if alias.name == LIVE), None)
+    return AdapterRow(
+        team=adapter.team.name,
+        name=adapter.name,
+        base_model=adapter.base_model.model_id if adapter.base_model else "",
+        state=getattr(adapter, "newest_state", None) or "empty",
+        live=_alias_row(live).text if live else "",
+        versions=adapter.last_number,
+        size_bytes=getattr(adapter, "newest_size_bytes", None),
+        updated_at=adapter.updated_at,
+    )
+
+
+def _alias_row(alias: Alias) -> AliasRow:
+    return AliasRow.of(alias.name, alias.split, alias.moved_at)

@@ -1,0 +1,112 @@
+"""HTML pages of adapters: list, detail with its tabs."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET
+
+from controlplane.accounts.principal import Principal
+from controlplane.accounts.queries import teams_for_upload
+from controlplane.pages import gateway_url, page, web_url
+from loras.page_queries import (
+    base_model_ids,
+    find_adapter,
+    has_adapters,
+    list_adapters,
+    list_events,
+    list_files,
+    page_of,
+    rollback_target,
+)
+from loras.page_rows import AdapterPage, ListFilter, VersionRow
+from loras.snippets import upload_snippets, usage_snippets
+from loras.states import State
+from wire.errors import Code, ShoalError
+
+
+@require_GET
+@page
+def home(request: HttpRequest, principal: Principal) -> HttpResponse:
+    """The start page is the list."""
+    return redirect("adapter_list")
+
+
+@require_GET
+@page
+def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
+    """Search, filters and pages live in the address."""
+    given = request.GET
+    wanted = ListFilter(given.get("q", "").strip()[:200], given.get("state", ""), given.get("base", ""))
+    teams = teams_for_upload(principal)
+    shown = {
+        "section": "adapters",
+        "wanted": wanted,
+        "page": list_adapters(principal, wanted, given.get("page", "1")),
+        "any": has_adapters(principal),
+        "states": [(state.value, state.value.replace("_", " ").capitalize()) for state in State],
+        "bases": base_model_ids(),
+        "may_upload": bool(teams),
+        "first_push": upload_snippets(f"{teams[0]}/my-adapter", web_url(request))[0].text if teams else "",
+    }
+    return render(request, "loras/list.html", shown)
+
+
+@require_GET
+@page
+def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """Overview: how to use it, who made it."""
+    adapter = page_of(principal, find_adapter(principal, team, name))
+    return _tab(request, adapter, "overview", snippets=usage_snippets(adapter.full_name, gateway_url()))
+
+
+@require_GET
+@page
+def adapter_versions(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """All versions and where the aliases point."""
+    row = find_adapter(principal, team, name)
+    return _tab(request, page_of(principal, row), "versions", can_roll_back=rollback_target(row) is not None)
+
+
+@require_GET
+@page
+def adapter_files(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """Files of one version."""
+    row = find_adapter(principal, team, name)
+    adapter = page_of(principal, row)
+    version = chosen_version(request, adapter)
+    return _tab(request, adapter, "files", version=version, files=list_files(row, version.number) if version else [])
+
+
+@require_GET
+@page
+def adapter_report(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """The verdict on one version."""
+    adapter = page_of(principal, find_adapter(principal, team, name))
+    return _tab(request, adapter, "report", version=chosen_version(request, adapter, newest=True))
+
+
+@require_GET
+@page
+def adapter_events(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
+    """Who did what, newest first."""
+    adapter = page_of(principal, find_adapter(principal, team, name))
+    return _tab(request, adapter, "events", events=list_events(adapter))
+
+
+def chosen_version(request: HttpRequest, adapter: AdapterPage, *, newest: bool = False) -> VersionRow | None:
+    """The version that ``?version=`` names, else the newest or the one the header shows; ``None`` without versions.
+
+    Raises ``ShoalError(VERSION_NOT_FOUND)``.
+    """
+    number = request.GET.get("version", "")
+    if not number:
+        return adapter.newest if newest else adapter.shown
+    if not number.isascii() or not number.isdigit():
+        raise ShoalError(Code.VERSION_NOT_FOUND, f"{number[:20]!r} is no version number.", param="version")
+    return adapter.version(int(number))
+
+
+def _tab(request: HttpRequest, adapter: AdapterPage, tab: str, **shown: object) -> HttpResponse:
+    context = {"section": "adapters", "adapter": adapter, "tab": tab, **shown}
+    return render(request, f"loras/{tab}.html", context)

@@ -1,0 +1,153 @@
+// The upload page: choose or drop, look, send, watch the verdict. Without this script the plain form does the same.
+import { csrfToken } from "../dom.js";
+import { followAdapter } from "../live.js";
+import { showToast } from "../toasts.js";
+import { prepareSwitches } from "../behaviour.js";
+import { acceptDrops } from "./drop.js";
+import { inspect } from "./inspect.js";
+import { drawPreview } from "./preview.js";
+import { ProgressCard } from "./progress.js";
+import { buildBody, send } from "./transfer.js";
+import { filesOfInput, nameOfChoice } from "./walk.js";
+
+const form = document.getElementById("upload-form");
+const nameField = document.getElementById("adapter");
+const sendButton = document.getElementById("send");
+const clearButton = document.getElementById("clear");
+const preview = document.getElementById("preview");
+const zone = document.getElementById("drop-zone");
+const verdictPlace = document.getElementById("verdict-place");
+
+let chosen = null;
+let socket = null;
+let nameTouched = nameField !== null && nameField.value !== "";
+
+function teamName() {
+  return form.elements.team.value;
+}
+
+function fullName() {
+  return `${teamName()}/${nameField.value.trim()}`;
+}
+
+function suggestName(items) {
+  const suggestion = nameOfChoice(items).toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 63);
+  if (!nameTouched && suggestion && !/^(adapter_model|adapter|checkpoint.*)$/.test(suggestion)) nameField.value = suggestion;
+}
+
+// The commands beside the form name what the form names.
+function fillSnippets() {
+  const shown = nameField.value.trim() ? fullName() : `${teamName()}/my-adapter`;
+  for (const panel of document.querySelectorAll("[data-names]")) {
+    const text = panel.querySelector("pre");
+    text.textContent = text.textContent.replaceAll(panel.dataset.names, shown);
+    panel.dataset.names = shown;
+  }
+}
+
+function setSendWord() {
+  const doubtful = chosen?.findings.some((row) => row.outcome === "fail");
+  sendButton.querySelector("[data-word]").textContent = doubtful ? "Upload anyway" : "Upload";
+  sendButton.classList.toggle("btn-primary", !doubtful);
+}
+
+async function choose(items) {
+  if (items.length === 0) {
+    showToast("warning", "Nothing readable was in that drop. An empty folder?");
+    return;
+  }
+  chosen = await inspect(items);
+  suggestName(items);
+  fillSnippets();
+  drawPreview(preview, chosen);
+  zone.classList.add("filled");
+  clearButton.hidden = false;
+  setSendWord();
+  preview.scrollIntoView({ block: "nearest" });
+  (nameField.value ? sendButton : nameField).focus();
+}
+
+function clear() {
+  chosen = null;
+  preview.hidden = true;
+  preview.replaceChildren();
+  zone.classList.remove("filled");
+  clearButton.hidden = true;
+  for (const input of form.querySelectorAll("input[type=file]")) input.value = "";
+  setSendWord();
+}
+
+function verdictAddress(name, number) {
+  return form.dataset.verdict.replace("team/adapter", name).replace("/0/", `/${number}/`);
+}
+
+// What the server renders replaces the place below the form; from there on htmx keeps it fresh.
+async function showVerdict(name, number) {
+  const answer = await fetch(verdictAddress(name, number), { credentials: "same-origin" });
+  if (!answer.ok) throw new Error(`verdict answered ${answer.status}`);
+  verdictPlace.innerHTML = await answer.text();
+  window.htmx.process(verdictPlace);
+  prepareSwitches(verdictPlace);
+  followVerdict();
+  verdictPlace.scrollIntoView({ block: "nearest", behavior: "smooth" });
+}
+
+function followVerdict() {
+  const verdict = document.getElementById("verdict");
+  socket?.close();
+  socket = verdict?.hasAttribute("data-waiting") ? followAdapter(verdict.dataset.live) : null;
+}
+
+async function upload() {
+  const name = fullName();
+  const items = chosen.kept;
+  const body = buildBody({
+    name, items, promote: form.elements.promote.checked, message: form.elements.message.value.trim(),
+  });
+  let transfer = null;
+  const card = new ProgressCard(document.getElementById("progress"), { name, items, onCancel: () => transfer.cancel() });
+  sendButton.disabled = true;
+  try {
+    transfer = send(form.dataset.api, body, { csrf: csrfToken(), onProgress: (loaded, total) => card.update(loaded, total) });
+    const version = await transfer.done;
+    card.finish();
+    history.replaceState(null, "", `${form.dataset.page}?watch=${encodeURIComponent(`${name}@${version.number}`)}`);
+    clear();
+    await showVerdict(name, version.number);
+  } catch (error) {
+    card.fail(error);
+  } finally {
+    sendButton.disabled = false;
+  }
+}
+
+function start() {
+  zone.querySelector(".plain-inputs").classList.add("visually-hidden");
+  zone.querySelector(".pick").hidden = false;
+  for (const input of form.querySelectorAll("input[type=file]")) {
+    input.tabIndex = -1;
+    input.addEventListener("change", () => input.files.length > 0 && choose(filesOfInput(input)));
+  }
+  for (const button of form.querySelectorAll("[data-pick]")) {
+    button.addEventListener("click", () => document.getElementById(button.dataset.pick).click());
+  }
+  nameField.addEventListener("input", () => {
+    nameTouched = nameField.value !== "";
+    fillSnippets();
+  });
+  form.elements.team.addEventListener("change", fillSnippets);
+  clearButton.addEventListener("click", clear);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (chosen === null) {
+      showToast("warning", "Choose a folder, files or an archive first, or drop them here.");
+      return;
+    }
+    upload();
+  });
+  acceptDrops(document.getElementById("drop-cover"), choose);
+  fillSnippets();
+  followVerdict();
+}
+
+if (form) start();
