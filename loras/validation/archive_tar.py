@@ -140,11 +140,9 @@ def read_is_tar(path: Path) -> bool:
     """Whether a gzip file holds a tar archive (judged by its first block's checksum)."""
     try:
         with gzip.open(path, "rb") as stream:
-            tarfile.TarInfo.frombuf(stream.read(_BLOCK), "utf-8", "surrogateescape")
-    except tarfile.EOFHeaderError:
-        return True
+            block = stream.read(_BLOCK)
+            if block.strip(b"\0"):
+                tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (gzip.BadGzipFile, zlib.error, EOFError, tarfile.TarError, OSError):
         return False
     return True
-
-

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from loras.validation.findings import clipped
 from loras.validation.paths import unsafe
@@ -42,17 +42,8 @@ def unpack_zip(path: Path, into: Unpacked) -> None:
     """Write the archive's files below ``into.folder``. Raises ``Refused`` for anything unsafe or unreadable."""
     limit_bytes = max(CHUNK_BYTES, into.limits.entries * _DIRECTORY_BYTES_PER_ENTRY)
     try:
-        with path.open("rb") as file:
-            with zipfile.ZipFile(_BoundedReader(file, limit_bytes)) as archive:  # type: ignore[arg-type]
-                members = archive.infolist()
-                if len(members) > into.limits.entries:
-                    raise too_large(f"{len(members)} entries (limit {into.limits.entries})")
-                named = [(into.enter(member.orig_filename), member) for member in members]
-                for name, member in named:
-                    _check_member(name, member)
-                for name, member in named:
-                    if not member.is_dir():
-                        into.store(name, _chunks(archive, member))
+        with path.open("rb") as file, zipfile.ZipFile(_bounded(file, limit_bytes)) as archive:
+            _unpack(archive, into)
     except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, OverflowError, ValueError) as error:
         raise corrupt(clipped(str(error)) or type(error).__name__) from error
     except OSError as error:
@@ -62,6 +53,24 @@ def unpack_zip(path: Path, into: Unpacked) -> None:
         raise corrupt("an entry lies outside of the file") from error
     except (NotImplementedError, RuntimeError) as error:
         raise unsupported(f"The zip needs what is not read here: {clipped(str(error))}") from error
+
+
+def _unpack(archive: zipfile.ZipFile, into: Unpacked) -> None:
+    members = archive.infolist()
+    if len(members) > into.limits.entries:
+        raise too_large(f"{len(members)} entries (limit {into.limits.entries})")
+    # every entry is checked before the first byte is written: one bad entry refuses the whole archive
+    named = [(into.enter(member.orig_filename), member) for member in members]
+    for name, member in named:
+        _check_member(name, member)
+    for name, member in named:
+        if not member.is_dir():
+            into.store(name, _chunks(archive, member))
+
+
+def _bounded(file: IO[bytes], limit_bytes: int) -> IO[bytes]:
+    # zipfile needs only read, seek, tell and seekable of a file it reads
+    return cast(IO[bytes], _BoundedReader(file, limit_bytes))
 
 
 def _check_member(name: str, member: zipfile.ZipInfo) -> None:

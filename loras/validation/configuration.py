@@ -7,9 +7,9 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import cast
 
-from loras.validation.findings import Refused, clipped, failed
+from loras.validation.findings import Refused, clipped, failed, shown
 from wire.reports import Finding
 
 CHECK = "Configuration"
@@ -17,14 +17,18 @@ MAX_CONFIG_BYTES = 4 * 1024 * 1024
 # PEFT's own defaults (LoraConfig)
 DEFAULT_ALPHA = 8.0
 
-_KNOWN = frozenset(
-    """alora_invocation_tokens alpha_pattern arrow_config auto_mapping base_model_class base_model_name_or_path bias
-    corda_config ensure_weight_tying eva_config exclude_modules fan_in_fan_out inference_mode init_lora_weights
-    kasa_config layer_replication layers_pattern layers_to_transform loftq_config lora_alpha lora_bias lora_dropout
-    lora_ga_config megatron_config megatron_core modules_to_save monteclora_config parent_library peft_type
-    peft_version qalora_group_size r rank_pattern revision runtime_config target_modules target_parameters task_type
-    trainable_token_indices use_bdlora use_dora use_qalora use_rslora velora_config""".split()
-)
+# fmt: off
+_KNOWN = frozenset({
+    "alora_invocation_tokens", "alpha_pattern", "arrow_config", "auto_mapping", "base_model_class",
+    "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying", "eva_config",
+    "exclude_modules", "fan_in_fan_out", "inference_mode", "init_lora_weights", "kasa_config",
+    "layer_replication", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha",
+    "lora_bias", "lora_dropout", "lora_ga_config", "megatron_config", "megatron_core", "modules_to_save",
+    "monteclora_config", "parent_library", "peft_type", "peft_version", "qalora_group_size", "r",
+    "rank_pattern", "revision", "runtime_config", "target_modules", "target_parameters", "task_type",
+    "trainable_token_indices", "use_bdlora", "use_dora", "use_qalora", "use_rslora", "velora_config",
+})
+# fmt: on
 
 Json = dict[str, object]
 
@@ -68,12 +72,12 @@ def read_configuration(path: Path) -> Configuration:
     raw = _parse(path)
     rank = _number(raw, "r")
     if rank is not None and rank != int(rank):
-        _invalid(f"r is {rank}, not a whole number")
+        raise _invalid(f"r is {rank}, not a whole number")
     alpha = _number(raw, "lora_alpha")
     rank_pattern = _pattern(raw, "rank_pattern")
     for key, value in rank_pattern.items():
         if value != int(value):
-            _invalid(f"rank_pattern[{clipped(key)!r}] is {value}, not a whole number")
+            raise _invalid(f"rank_pattern[{clipped(key)!r}] is {value}, not a whole number")
     return Configuration(
         peft_type=_text(raw, "peft_type"),
         task_type=_text(raw, "task_type"),
@@ -96,15 +100,15 @@ def read_configuration(path: Path) -> Configuration:
 def _parse(path: Path) -> Json:
     size = path.stat().st_size
     if size == 0:
-        _invalid("the file is empty")
+        raise _invalid("the file is empty")
     if size > MAX_CONFIG_BYTES:
-        _invalid(f"the file has {size} bytes (limit {MAX_CONFIG_BYTES})")
+        raise _invalid(f"the file has {size} bytes (limit {MAX_CONFIG_BYTES})")
     try:
         parsed = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        _invalid(f"it is not JSON ({clipped(str(error))})")
+        raise _invalid(f"it is not JSON ({clipped(str(error))})") from error
     if not isinstance(parsed, dict):
-        _invalid(f"it holds a {type(parsed).__name__} where an object has to be")
+        raise _invalid(f"it holds a {type(parsed).__name__} where an object has to be")
     return cast(Json, parsed)
 
 
@@ -120,7 +124,7 @@ def _number(raw: Json, key: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e9 or value != value:
-        _invalid(f"{key} is {clipped(repr(value))}, not a number")
+        raise _invalid(f"{key} is {shown(value)}, not a number")
     return float(value)
 
 
@@ -128,14 +132,14 @@ def _flag(raw: Json, key: str) -> bool:
     value = raw.get(key)
     if value is None or isinstance(value, bool):
         return bool(value)
-    _invalid(f"{key} is {clipped(repr(value))}, neither true nor false")
+    raise _invalid(f"{key} is {shown(value)}, neither true nor false")
 
 
 def _text(raw: Json, key: str) -> str:
     value = raw.get(key)
     if value is None or isinstance(value, str):
         return value or ""
-    _invalid(f"{key} is {clipped(repr(value))}, not a text")
+    raise _invalid(f"{key} is {shown(value)}, not a text")
 
 
 def _texts(raw: Json, key: str) -> tuple[str, ...]:
@@ -146,7 +150,7 @@ def _texts(raw: Json, key: str) -> tuple[str, ...]:
         return (value,)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(cast(list[str], value))
-    _invalid(f"{key} is {clipped(repr(value))}, not a list of texts")
+    raise _invalid(f"{key} is {shown(value)}, not a list of texts")
 
 
 def _target_modules(raw: Json) -> str | tuple[str, ...] | None:
@@ -163,12 +167,12 @@ def _pattern(raw: Json, key: str) -> dict[str, float]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        _invalid(f"{key} is {clipped(repr(value))}, not an object")
+        raise _invalid(f"{key} is {shown(value)}, not an object")
     pattern: dict[str, float] = {}
     for name in value:
         number = _number(cast(Json, value), name)
         if number is None:
-            _invalid(f"{key}[{clipped(name)!r}] is null")
+            raise _invalid(f"{key}[{clipped(name)!r}] is null")
         _compiles(key, name)
         pattern[name] = number
     return pattern
@@ -180,7 +184,7 @@ def _layers(raw: Json) -> tuple[int, ...] | None:
         return None
     layers = value if isinstance(value, list) else [value]
     if not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in layers):
-        _invalid(f"layers_to_transform is {clipped(repr(value))}, not layer numbers")
+        raise _invalid(f"layers_to_transform is {shown(value)}, not layer numbers")
     return tuple(layers)
 
 
@@ -188,9 +192,9 @@ def _compiles(key: str, pattern: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        _invalid(f"{key} has {clipped(pattern)!r}, which is no regular expression ({error})")
+        raise _invalid(f"{key} has {clipped(pattern)!r}, which is no regular expression ({error})") from error
 
 
-def _invalid(found: str) -> NoReturn:
+def _invalid(found: str) -> Refused:
     todo = "Use the adapter_config.json that PEFT wrote when the adapter was saved."
-    raise Refused(failed(CHECK, Finding.CONFIG_INVALID, f"adapter_config.json: {found}.", todo))
+    return Refused(failed(CHECK, Finding.CONFIG_INVALID, f"adapter_config.json: {found}.", todo))

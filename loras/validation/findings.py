@@ -66,3 +66,12 @@ def clipped(text: str, *, limit: int = 120) -> str:
 def shape_text(shape: Sequence[int]) -> str:
     """(16, 384) as ``16×384``."""
     return "×".join(map(str, shape)) or "scalar"
+
+
+def shown(value: object) -> str:
+    """A value out of a file as it may be printed: containers of containers by kind and size only."""
+    if isinstance(value, dict) or (
+        isinstance(value, list) and (len(value) > 16 or any(isinstance(item, list | dict) for item in value))
+    ):
+        return f"a {'list' if isinstance(value, list) else 'object'} of {len(value)}"
+    return clipped(repr(value))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, cast
 
-from loras.validation.findings import Refused, clipped, failed, passed
+from loras.validation.findings import Refused, clipped, failed, passed, shown
 from wire.reports import Finding, Row
 
 CHECK = "Weights file is well formed"
@@ -66,12 +66,14 @@ def read_header(path: Path) -> Header:
     with path.open("rb") as file:
         start = file.read(_LENGTH_BYTES)
         if len(start) < _LENGTH_BYTES:
-            _truncated(f"the file has {len(start)} bytes, its first {_LENGTH_BYTES} are the header's length")
+            raise _truncated(f"the file has {len(start)} bytes, its first {_LENGTH_BYTES} are the header's length")
         length = int.from_bytes(start, "little")
         if length > MAX_HEADER_BYTES:
-            _invalid(f"the header claims {length} bytes (limit {MAX_HEADER_BYTES})")
+            raise _invalid(f"the header claims {length} bytes (limit {MAX_HEADER_BYTES})")
         if length > file_bytes - _LENGTH_BYTES:
-            _invalid(f"the header claims {length} bytes, the file has {file_bytes - _LENGTH_BYTES} after its length")
+            raise _invalid(
+                f"the header claims {length} bytes, the file has {file_bytes - _LENGTH_BYTES} after its length"
+            )
         raw = file.read(length)
     entries = _parse(raw)
     data_start = _LENGTH_BYTES + length
@@ -88,16 +90,16 @@ def check_header(header: Header) -> list[Row]:
 
 def _parse(raw: bytes) -> dict[str, object]:
     if not raw.startswith(b"{"):
-        _invalid("the header does not begin with '{', so the file is no safetensors file")
+        raise _invalid("the header does not begin with '{', so the file is no safetensors file")
     if raw.count(b":") + raw.count(b",") + raw.count(b"[") > _MAX_SEPARATORS:
-        _invalid(f"the header of {len(raw)} bytes has more than {_MAX_SEPARATORS} separators")
+        raise _invalid(f"the header of {len(raw)} bytes has more than {_MAX_SEPARATORS} separators")
     try:
         parsed = json.loads(raw, object_pairs_hook=_unique, parse_constant=_reject_constant)
     except _Duplicate as error:
         found = f"Tensor {clipped(str(error))!r} is in the header twice."
         raise Refused(failed(CHECK, Finding.DUPLICATE_TENSOR, found, "Save the adapter again.")) from error
     except (ValueError, RecursionError) as error:
-        _invalid(f"the header is not JSON ({clipped(str(error))})")
+        raise _invalid(f"the header is not JSON ({clipped(str(error))})") from error
     return cast(dict[str, object], parsed)
 
 
@@ -118,31 +120,31 @@ def _reject_constant(name: str) -> NoReturn:
 
 def _metadata(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        _invalid("__metadata__ does not map names to texts")
+        raise _invalid("__metadata__ does not map names to texts")
     return cast(dict[str, str], value)
 
 
 def _tensor(name: str, entry: object, data_start: int) -> Tensor:
-    shown = clipped(name)
+    label = clipped(name)
     if not isinstance(entry, dict):
-        _invalid(f"the entry of {shown!r} is no object")
+        raise _invalid(f"the entry of {label!r} is no object")
     dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str):
-        _invalid(f"{shown!r} has no dtype")
+        raise _invalid(f"{label!r} has no dtype")
     if not isinstance(shape, list) or not all(_is_count(size) for size in shape) or len(shape) > MAX_DIMENSIONS:
-        _invalid(f"{shown!r} has the shape {clipped(repr(shape))}")
+        raise _invalid(f"{label!r} has the shape {shown(shape)}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(offset) for offset in offsets):
-        _invalid(f"{shown!r} has the offsets {clipped(repr(offsets))}")
+        raise _invalid(f"{label!r} has the offsets {shown(offsets)}")
     begin, end = offsets
     if begin > end:
-        _invalid(f"{shown!r} ends at {end} before it begins at {begin}")
+        raise _invalid(f"{label!r} ends at {end} before it begins at {begin}")
     if dtype not in ITEM_BYTES:
-        found = f"Tensor {shown!r} has the unknown dtype {clipped(dtype)!r}."
+        found = f"Tensor {label!r} has the unknown dtype {clipped(dtype)!r}."
         todo = "Save the adapter in float32, float16 or bfloat16."
         raise Refused(failed(CHECK, Finding.DTYPE_UNSUPPORTED, found, todo))
     wanted = math.prod(shape) * ITEM_BYTES[dtype]
     if end - begin != wanted:
-        _invalid(f"{shown!r} has {end - begin} bytes, its shape {shape} in {dtype} needs {wanted}")
+        raise _invalid(f"{label!r} has {end - begin} bytes, its shape {shape} in {dtype} needs {wanted}")
     return Tensor(name, dtype, tuple(shape), data_start + begin, data_start + end)
 
 
@@ -156,19 +158,19 @@ def _check_layout(tensors: list[Tensor], data_start: int, file_bytes: int) -> No
     for tensor in sorted(tensors, key=lambda tensor: (tensor.begin, tensor.end)):
         if tensor.begin != position:
             problem = "overlaps the one before it" if tensor.begin < position else "leaves a hole before it"
-            _invalid(f"{clipped(tensor.name)!r} begins at byte {tensor.begin - data_start} and {problem}")
+            raise _invalid(f"{clipped(tensor.name)!r} begins at byte {tensor.begin - data_start} and {problem}")
         position = tensor.end
     if position > file_bytes:
-        _truncated(f"the header describes a file of {position} bytes, this one has {file_bytes}")
+        raise _truncated(f"the header describes a file of {position} bytes, this one has {file_bytes}")
     if position < file_bytes:
-        _invalid(f"{file_bytes - position} bytes after the last tensor belong to nothing")
+        raise _invalid(f"{file_bytes - position} bytes after the last tensor belong to nothing")
 
 
-def _truncated(found: str) -> NoReturn:
+def _truncated(found: str) -> Refused:
     todo = "Upload the file again and compare its size with the original."
-    raise Refused(failed(CHECK, Finding.TRUNCATED, f"The weights are cut off: {found}.", todo))
+    return Refused(failed(CHECK, Finding.TRUNCATED, f"The weights are cut off: {found}.", todo))
 
 
-def _invalid(found: str) -> NoReturn:
+def _invalid(found: str) -> Refused:
     todo = "Save the adapter again with save_pretrained(..., safe_serialization=True)."
-    raise Refused(failed(CHECK, Finding.HEADER_INVALID, f"Not a valid safetensors file: {found}.", todo))
+    return Refused(failed(CHECK, Finding.HEADER_INVALID, f"Not a valid safetensors file: {found}.", todo))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 
 GIB = 1024**3
@@ -18,3 +19,26 @@ class SandboxLimits:
     cpu_s: int = 60
     file_bytes: int = 8 * GIB
     open_files: int = 256
+
+    def arguments(self) -> list[str]:
+        """These limits as a child's command-line arguments."""
+        return [
+            f"--memory-bytes={self.memory_bytes}",
+            f"--cpu-s={self.cpu_s}",
+            f"--file-bytes={self.file_bytes}",
+            f"--open-files={self.open_files}",
+        ]
+
+
+def limit_this_process(*, memory_bytes: int, cpu_s: int, file_bytes: int, open_files: int) -> None:
+    """Bound the calling process for good, before it reads anything it was sent."""
+    for kind, amount in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, open_files),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        allowed = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(kind, (allowed, allowed))

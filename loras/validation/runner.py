@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import msgspec
+import structlog
+
+from loras.validation.findings import failed
 from loras.validation.limits import SandboxLimits
 from loras.validation.outcome import Ending, ValidationOutcome
-from wire.validation import ValidationRequest
+from loras.validation.probing import probe
+from loras.validation.sandbox import ChildEnding, run_child
+from loras.validation.settings import ValidationSettings
+from wire.codec import WireDecodeError, decode_json, encode_json
+from wire.reports import Finding, Outcome, Report, Row
+from wire.validation import ProbeEnding, ProbeReply, SandboxReply, ValidationRequest
 
 __all__ = ["Ending", "SandboxLimits", "ValidationOutcome", "run_validation"]
+
+log = structlog.get_logger(__name__)
 
 
 def run_validation(
@@ -17,7 +29,58 @@ def run_validation(
     """Judge one upload: at most about twice ``limits.timeout_s``, and no exception for anything it holds.
 
     ``probe_socket`` is the warm probe server's; without it ``SHOAL_PROBE_SOCKET`` names it, and without that
-    a child is started.
-    Raises ``OSError`` when ``request.work_dir`` is not a directory.
+    a child is started. Raises ``NotADirectoryError`` when ``request.work_dir`` is not a directory.
     """
-    raise NotImplementedError
+    if not Path(request.work_dir).is_dir():
+        raise NotADirectoryError(f"work_dir {request.work_dir} is not a directory")
+    started = time.monotonic()
+    sandboxed = _run_checks(request, limits)
+    if isinstance(sandboxed, Ending):
+        return _without_verdict(Report(rows=[]), sandboxed, limits, started)
+    if sandboxed.probe is None:
+        return ValidationOutcome(_timed(sandboxed.report, started), None)
+    server = probe_socket or ValidationSettings().probe_socket
+    reply = probe(sandboxed.probe, limits=limits, server=server)
+    if reply.ending is not ProbeEnding.DECIDED:
+        return _without_verdict(sandboxed.report, Ending(reply.ending), limits, started)
+    report = _timed(_merged(sandboxed.report, reply), started)
+    return ValidationOutcome(report, None if report.failed else Path(sandboxed.canonical_path))
+
+
+def _run_checks(request: ValidationRequest, limits: SandboxLimits) -> SandboxReply | Ending:
+    result = run_child("loras.validation", limits.arguments(), encode_json(request), timeout_s=limits.timeout_s)
+    if result.ending is ChildEnding.ANSWERED:
+        try:
+            return decode_json(result.reply, SandboxReply)
+        except WireDecodeError:
+            log.exception("unreadable reply of a validation child", work_dir=request.work_dir)
+            return Ending.CRASHED
+    log.error("validation without a verdict", work_dir=request.work_dir, ending=result.ending, reason=result.reason)
+    return Ending.TIMED_OUT if result.ending is ChildEnding.TIMED_OUT else Ending.CRASHED
+
+
+def _merged(report: Report, reply: ProbeReply) -> Report:
+    facts = report.facts
+    if any(row.code is Finding.NO_EFFECT for row in reply.rows):
+        facts = msgspec.structs.replace(facts, has_effect=False)
+    return msgspec.structs.replace(report, rows=[*report.rows, *reply.rows], facts=facts)
+
+
+def _without_verdict(report: Report, ending: Ending, limits: SandboxLimits, started: float) -> ValidationOutcome:
+    row = _interrupted(ending, limits, during="the probe" if report.rows else "the checks")
+    rows = [*(row for row in report.rows if row.outcome is not Outcome.FAIL), row]
+    return ValidationOutcome(_timed(msgspec.structs.replace(report, rows=rows), started), None, ending)
+
+
+def _interrupted(ending: Ending, limits: SandboxLimits, *, during: str) -> Row:
+    if ending is Ending.TIMED_OUT:
+        found = f"Validation was stopped during {during}: more than {limits.timeout_s:g} s."
+        todo = "Upload it again; if that fails too, the adapter takes too long to check on this machine."
+        return failed("Validation", Finding.VALIDATION_TIMEOUT, found, todo)
+    found = f"The process that validated the upload ended without a verdict during {during}."
+    todo = f"Upload it again; if that fails too, it may need more than {limits.memory_bytes:,} bytes of memory."
+    return failed("Validation", Finding.VALIDATION_CRASHED, found, todo)
+
+
+def _timed(report: Report, started: float) -> Report:
+    return msgspec.structs.replace(report, seconds=round(time.monotonic() - started, 3))

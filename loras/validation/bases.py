@@ -1,0 +1,60 @@
+"""Which registered base model the adapter is for. Nothing is ever fetched, and no name is believed alone."""
+
+from __future__ import annotations
+
+from loras.validation.alignment import Aligned, align
+from loras.validation.findings import Refused, asked, clipped, failed, passed, some
+from loras.validation.pairs import Paired
+from wire.jobs import Task
+from wire.manifest import Manifest
+from wire.reports import Finding, Question, Row
+
+CHECK = "Base model"
+_HEAD_TASKS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")
+_HEADS = ("classifier", "score", "qa_outputs", "pre_classifier", "classification_head")
+
+
+def choose_base(paired: Paired, manifests: list[Manifest], wanted: str) -> Aligned:
+    """The base named by the uploader, else by the configuration. Raises ``Refused``, with a question where one of
+    the registered bases may be meant."""
+    named = wanted or paired.configuration.base_model
+    for manifest in manifests:
+        if manifest.id == named:
+            return align(paired, manifest)
+    fitting = [manifest.id for manifest in manifests if align(paired, manifest).fits]
+    said = f"{clipped(named)!r} is not a registered base model" if named else "the configuration names no base model"
+    if fitting:
+        text = f"Which base model was this adapter trained on? It fits {some(fitting, limit=6)}."
+        row = asked(CHECK, Finding.BASE_MODEL_UNKNOWN, f"{said}.", "Choose the base model it was trained on.")
+        raise Refused(row, question=Question(field="base_model", text=text, choices=fitting))
+    known = some((manifest.id for manifest in manifests), limit=6) or "none"
+    found = f"{said}, and no registered one fits its shapes (registered: {known})."
+    todo = "Have its base model registered, or train on a registered one."
+    raise Refused(failed(CHECK, Finding.BASE_MODEL_UNKNOWN, found[0].upper() + found[1:], todo))
+
+
+def check_base(found: Aligned) -> list[Row]:
+    """The base that everything below is compared with."""
+    return [passed(CHECK, f"{found.manifest.id}, {len(found.manifest.modules)} modules")]
+
+
+def check_task(found: Aligned) -> list[Row]:
+    """What the adapter was trained for against what the base serves."""
+    manifest = found.manifest
+    task = found.paired.configuration.task_type.upper()
+    heads = [name for name in found.paired.declared.sorted.full if set(name.split(".")) & set(_HEADS)]
+    tasks = ", ".join(manifest.tasks) or "no task yet"
+    if Task.EMBEDDINGS not in manifest.tasks:
+        what = f"{manifest.id} ({manifest.architecture}) serves {tasks}; its adapters cannot be probed or served."
+        return [failed("Task", Finding.TASK_MISMATCH, what, "Train on a base model that serves embeddings.")]
+    if task in _HEAD_TASKS and not heads:
+        what = f"task_type is {task}, but the file has no head ({some(_HEADS[:3])})."
+        todo = 'Save the head too: list it in modules_to_save, e.g. ["classifier"].'
+        return [failed("Task", Finding.HEAD_MISSING, what, todo)]
+    if heads:
+        what = f"The adapter has a head ({some(heads)}); {manifest.id} serves {tasks}."
+        return [failed("Task", Finding.TASK_MISMATCH, what, "Train the adapter for embeddings, without a head.")]
+    return [passed("Task", f"{tasks}, on {manifest.architecture}")]
+
+
+BASE_CHECKS = (check_base, check_task)
