@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import msgspec
-
-from controlplane.stack.home import Credentials, Endpoints, Home
+from controlplane.stack.home import Endpoints, Home
 
 
 def describe_ready(home: Home, endpoints: Endpoints, *, first_boot: bool, took_s: float) -> str:
@@ -27,11 +23,11 @@ def describe_ready(home: Home, endpoints: Endpoints, *, first_boot: bool, took_s
 def _credential_rows(home: Home, *, first_boot: bool) -> list[tuple[str, str]]:
     if not first_boot:
         return [("sign in", f"see {home.credentials_path}")]
-    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-        made = msgspec.json.decode(home.credentials_path.read_bytes(), type=Credentials)
-        return [
-            ("user", made.username),
-            ("password", f"{made.password}   (shown this once, kept in {home.credentials_path})"),
-            ("API key", f"{made.api_key}   (likewise)"),
-        ]
-    return [("sign in", "with an account of the existing database")]
+    made = home.read_credentials()
+    if made is None:
+        return [("sign in", "with an account of the existing database")]
+    return [
+        ("user", made.username),
+        ("password", f"{made.password}   (shown this once, kept in {home.credentials_path})"),
+        ("API key", f"{made.api_key}   (likewise)"),
+    ]

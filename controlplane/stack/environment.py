@@ -80,6 +80,9 @@ class Environments:
             "SHOAL_WEB_URL": self.endpoints.web,
             "SHOAL_GATEWAY_URL": self.endpoints.gateway,
             "SHOAL_MACHINE": self.machine,
+            # within the grace that the supervisor gives each part
+            "SHOAL_SHUTDOWN_GRACE_S": "8",
+            "SHOAL_DRAIN_S": "8",
         }
         settled = {
             "SHOAL_HOME": str(self.home.root),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import tempfile
 import time
 from dataclasses import dataclass
@@ -72,16 +71,6 @@ class Home:
         """Sockets, pid files and server configuration: nothing in it outlives a stack."""
         return self.root / "run"
 
-    def secret(self, name: str) -> str:
-        """A random secret of this home, made at first use (48 bytes of entropy, mode 600)."""
-        path = self.root / name
-        with contextlib.suppress(FileNotFoundError):
-            if kept := path.read_text().strip():
-                return kept
-        made = secrets.token_urlsafe(48)
-        write_private(path, made.encode())
-        return made
-
     def write_endpoints(self, endpoints: Endpoints) -> None:
         write_private(self.endpoints_path, msgspec.json.format(msgspec.json.encode(endpoints)) + b"\n", mode=0o644)
 
@@ -89,6 +78,14 @@ class Home:
         with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
             return msgspec.json.decode(self.endpoints_path.read_bytes(), type=Endpoints)
         return None
+
+    def read_credentials(self) -> Credentials | None:
+        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+            return msgspec.json.decode(self.credentials_path.read_bytes(), type=Credentials)
+        return None
+
+    def write_credentials(self, credentials: Credentials) -> None:
+        write_private(self.credentials_path, msgspec.json.format(msgspec.json.encode(credentials)) + b"\n")
 
     def forget_endpoints(self) -> None:
         self.endpoints_path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def run_parts(
     home: Home,
     lock: HomeLock,
     printer: LinePrinter,
-    on_ready: Callable[[], None],
+    on_ready: Callable[[], Awaitable[None]],
     timeout_s: float,
 ) -> int:
     """Run ``parts`` until SIGINT, SIGTERM or SIGHUP (0) or until they cannot start (1); ``on_ready`` is called once."""
@@ -76,7 +76,7 @@ def _guarded(mark: str, lock_fd: int, endpoints_path: Path) -> Iterator[None]:
 
 
 async def _serve(
-    supervisor: Supervisor, printer: LinePrinter, announce: Callable[[], None], *, timeout_s: float
+    supervisor: Supervisor, printer: LinePrinter, announce: Callable[[], Awaitable[None]], *, timeout_s: float
 ) -> int:
     """Start, watch until a signal or a failure, stop; returns the exit status."""
     asked = asyncio.Event()
@@ -109,7 +109,9 @@ async def _serve(
     return EXIT_FAILED
 
 
-async def _start_and_watch(supervisor: Supervisor, announce: Callable[[], None], *, timeout_s: float) -> None:
+async def _start_and_watch(
+    supervisor: Supervisor, announce: Callable[[], Awaitable[None]], *, timeout_s: float
+) -> None:
     await supervisor.start(timeout_s=timeout_s)
-    announce()
+    await announce()
     await supervisor.watch()

@@ -79,12 +79,16 @@ def main() -> int:
         endpoints = Endpoints("http://web", "http://gateway", f"nats://127.0.0.1:{nats}", f"redis://127.0.0.1:{redis}")
         printer = LinePrinter(width=9)
         stack.callback(printer.close)
+
+        async def announce() -> None:
+            home.write_endpoints(endpoints)
+
         return run_parts(
             parts,
             home=home,
             lock=lock,
             printer=printer,
-            on_ready=lambda: home.write_endpoints(endpoints),
+            on_ready=announce,
             timeout_s=float(os.environ.get("SMALL_STACK_TIMEOUT_S", "60")),
         )
 

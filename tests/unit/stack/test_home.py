@@ -55,7 +55,8 @@ def test_endpoints_round_trip_and_are_forgotten(home: Home) -> None:
 
 def test_credentials_are_shown_on_the_first_boot_only(home: Home) -> None:
     made = Credentials("admin", "a password", "shoal_key")
-    write_private(home.credentials_path, msgspec.json.encode(made))
+    home.write_credentials(made)
+    assert mode(home.credentials_path) == 0o600
     first = describe_ready(home, ENDPOINTS, first_boot=True, took_s=1)
     later = describe_ready(home, ENDPOINTS, first_boot=False, took_s=1)
     assert all(value in first for value in ("admin", "a password", "shoal_key"))
