@@ -135,8 +135,8 @@ class _Stages:
             self._crew.drain(worker, resume=False)
         await self._signs.say_presence(frozenset(), 0)
         limit = time.monotonic() + self._settings.drain_s
-        while self._desk.held and time.monotonic() < limit:
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 - the end of a process, fifty looks a second at most
+        while self._desk.held and time.monotonic() < limit:  # noqa: ASYNC110 - short, and only at the end
+            await asyncio.sleep(0.02)
         if self._desk.held:
             log.warning("grace is over, handing jobs back", jobs=len(self._desk.held))
         self._upkeep.hand_back_all()
