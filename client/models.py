@@ -63,6 +63,28 @@ class AdapterSummary(msgspec.Struct, frozen=True):
     aliases: dict[str, dict[str, int]] = {}
 
 
+class Device(msgspec.Struct, frozen=True):
+    """What a worker runs on."""
+
+    name: str
+    kind: str
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """A worker's last second; ``None`` is unknown, never 0."""
+
+    utilization: float | None = None
+    requests_per_s: float | None = None
+    tokens_per_s: float | None = None
+
+
+class Live(msgspec.Struct, frozen=True):
+    """Live part of a worker: absent when nothing was heard of it lately."""
+
+    figures: Figures
+    adapters: list[dict[str, Any]] | None = None
+
+
 class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker as the control plane last saw it."""
 
@@ -73,7 +95,8 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     state: str
     stale: bool = False
     last_seen_s: float | None = None
-    sample: dict[str, Any] | None = None
+    device: Device | None = None
+    live: Live | None = None
 
 
 class Me(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from client.models import ReportRow, VersionInfo, WorkerInfo
+from client.models import Figures, ReportRow, VersionInfo, WorkerInfo
 from client.similarity import Answer, Comparison
 from client.uploading import Progress
 
@@ -129,19 +129,19 @@ def print_workers(rows: list[WorkerInfo]) -> None:
         table.add_column(head, justify="right" if "/s" in head or head in ("utilization", "adapters") else "left")
     for row in rows:
         state = f"stale, last seen {row.last_seen_s:.0f} s ago" if row.stale and row.last_seen_s else row.state
-        sample = row.sample or {}
-        device = sample.get("device") or {}
-        use = device.get("utilization")
+        figures = row.live.figures if row.live else Figures()
+        use = figures.utilization
+        adapters = row.live.adapters if row.live else None
         table.add_row(
-            f"{row.machine}/{row.worker}", state, row.pool, str(device.get("name", "—")),
-            "—" if use is None else f"{100 * use:.0f} %", _figure(sample.get("requests")),
-            _figure(sample.get("tokens")), str(len(sample["adapters"])) if "adapters" in sample else "—",
+            f"{row.machine}/{row.worker}", state, row.pool, row.device.name if row.device else "—",
+            "—" if use is None else f"{100 * use:.0f} %", _figure(figures.requests_per_s),
+            _figure(figures.tokens_per_s), "—" if adapters is None else str(len(adapters)),
         )  # fmt: skip
     console().print(table if rows else "No worker was seen yet. Start one with `make up`, or on a machine of its own.")
 
 
-def _figure(value: Any) -> str:
-    return "—" if value is None else f"{value:,}"
+def _figure(value: float | None) -> str:
+    return "—" if value is None else f"{value:,.0f}"
 
 
 def print_comparison(comparison: Comparison) -> None:
