@@ -1,5 +1,21 @@
+"""REST addresses of adapters, versions and artifacts."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from loras.api import views
+from loras.api.artifacts import ArtifactView
+
+ADAPTER = "adapters/<str:team>/<str:name>/"
+
+urlpatterns = [
+    path("adapters/", views.AdapterListView.as_view(), name="api-adapters"),
+    path(ADAPTER, views.AdapterView.as_view(), name="api-adapter"),
+    path(f"{ADAPTER}versions/", views.VersionListView.as_view(), name="api-versions"),
+    path(f"{ADAPTER}versions/<int:number>/", views.VersionView.as_view(), name="api-version"),
+    path(f"{ADAPTER}versions/<int:number>/answer/", views.AnswerView.as_view(), name="api-answer"),
+    path(f"{ADAPTER}aliases/<str:alias>/", views.AliasView.as_view(), name="api-alias"),
+    path(f"{ADAPTER}rollback/", views.RollbackView.as_view(), name="api-rollback"),
+    path("artifacts/<str:sha256>/", ArtifactView.as_view(), name="api-artifact"),
+]

@@ -30,19 +30,20 @@ def principal_of(request: Request) -> Principal:
 
 
 class HasScope(BasePermission):
-    """Reads ``scopes: dict[method, Scope]`` of the view. Which team a scope is held in is judged by
+    """Reads ``scopes: dict[method, Scope | None]`` of the view (``None``: whoever is known). Which team a scope is held in is judged by
     ``Principal.team``."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        scopes: dict[str, Scope] = getattr(view, "scopes", {})
+        scopes: dict[str, Scope | None] = getattr(view, "scopes", {})
         method = "GET" if request.method in {"HEAD", "OPTIONS"} else str(request.method)
-        wanted = scopes.get(method)
-        if wanted is None:
+        if method not in scopes:
+            # a method that the view lacks is answered 405 by it; one without a declared scope is refused
             return str(request.method) not in _allowed(view)
         principal = principal_of(request)
         if principal.user is None and principal.key is None:
             raise NotAuthenticated("This needs an API key or a signed-in person.")
-        if not principal.may(wanted):
+        wanted = scopes[method]
+        if wanted is not None and not principal.may(wanted):
             raise ShoalError(
                 Code.FORBIDDEN,
                 f"This needs the scope `{wanted}`.",

@@ -1,5 +1,13 @@
+"""REST addresses of keys and of who asks."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from controlplane.accounts.api.views import KeyListView, KeyView, MeView
+
+urlpatterns = [
+    path("me/", MeView.as_view(), name="api-me"),
+    path("keys/", KeyListView.as_view(), name="api-keys"),
+    path("keys/<int:key_id>/", KeyView.as_view(), name="api-key"),
+]

@@ -1,5 +1,9 @@
+"""REST addresses of events."""
+
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from controlplane.events.api.views import EventListView
+
+urlpatterns = [path("events/", EventListView.as_view(), name="api-events")]

@@ -1,0 +1,101 @@
+"""Reads of adapters and versions for the REST interface, always limited to the principal's teams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
+
+from controlplane.accounts.principal import Principal
+from controlplane.events.models import Event
+from loras.models import Adapter, Alias, Version, VersionFile
+from wire.errors import Code, ShoalError
+from wire.names import nearest_names
+from wire.registry import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedVersion:
+    """A version by number. ``duplicate_upload`` is the number asked for when its content was an earlier version's."""
+
+    version: Version
+    duplicate_upload: int | None = None
+
+
+def adapters_of(
+    principal: Principal, *, search: str = "", base_model: str = "", kind: str = "", state: str = ""
+) -> QuerySet[Adapter]:
+    """Adapters of the principal's teams. ``search`` matches parts of team and adapter names, ``state`` the newest
+    version's state."""
+    rows = Adapter.objects.filter(team_id__in=principal.team_ids)
+    for word in search.lower().split():
+        team, slash, name = word.partition("/")
+        matching = Q(name__icontains=word) | Q(team__name__icontains=word)
+        rows = rows.filter(Q(team__name__endswith=team, name__startswith=name) if slash else matching)
+    if base_model:
+        rows = rows.filter(base_model__model_id=base_model)
+    if kind:
+        rows = rows.filter(kind=kind)
+    newest = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None).order_by("-number")
+    rows = rows.annotate(newest_number=Subquery(newest.values("number")[:1]))
+    rows = rows.annotate(newest_state=Subquery(newest.values("state")[:1]))
+    if state:
+        rows = rows.filter(newest_state=state)
+    return rows.select_related("team", "base_model", "created_by").prefetch_related("aliases")
+
+
+def get_adapter(principal: Principal, team: str, name: str, *, scope: Scope = Scope.READ) -> Adapter:
+    """One adapter. Raises ``ShoalError``: NOT_FOUND with the nearest names, FORBIDDEN without ``scope`` in its team."""
+    owner = principal.team(team, scope)
+    adapter = adapters_of(principal).filter(team=owner, name=name).first()
+    if adapter is None:
+        own = [f"{team}/{known}" for known in Adapter.objects.filter(team=owner).values_list("name", flat=True)[:1000]]
+        near = nearest_names(f"{team}/{name}", own)
+        raise ShoalError(
+            Code.NOT_FOUND,
+            f"There is no adapter {team}/{name[:80]}.",
+            hint=f"Near: {', '.join(near)}." if near else None,
+        )
+    return adapter
+
+
+def versions_of(adapter: Adapter) -> QuerySet[Version]:
+    """Versions of one adapter, newest first, without uploads that turned out to be an earlier version's content."""
+    return version_rows().filter(adapter=adapter, duplicate_of=None)
+
+
+def get_version(adapter: Adapter, number: int) -> ResolvedVersion:
+    """The version of that number, or the earlier one with the same content. Raises ``ShoalError(VERSION_NOT_FOUND)``."""
+    version = version_rows().filter(adapter=adapter, number=number).first()
+    if version is None:
+        raise ShoalError(
+            Code.VERSION_NOT_FOUND,
+            f"{adapter.full_name} has no version {number}.",
+            hint=f"The newest is {adapter.last_number}." if adapter.last_number else None,
+        )
+    if version.duplicate_of_id is not None:
+        return ResolvedVersion(version_rows().get(pk=version.duplicate_of_id), number)
+    return ResolvedVersion(version)
+
+
+def version_rows() -> QuerySet[Version]:
+    """Versions with what their body shows, in a fixed number of queries."""
+    files = VersionFile.objects.select_related("artifact").order_by("role", "path")
+    return Version.objects.select_related("adapter__team", "created_by").prefetch_related(
+        Prefetch("files", queryset=files), Prefetch("adapter__aliases", queryset=Alias.objects.order_by("name"))
+    )
+
+
+def events_of(principal: Principal, *, adapter: str = "", kind: str = "") -> QuerySet[Event]:
+    """Events of the principal's teams, newest first; of one adapter and its versions when it is named."""
+    rows = Event.objects.filter(team_id__in=principal.team_ids).select_related("team", "actor")
+    if adapter:
+        rows = rows.filter(Q(subject=adapter) | Q(subject__startswith=f"{adapter}@"))
+    if kind:
+        rows = rows.filter(kind=kind)
+    return rows
+
+
+def canonical_exists(sha256: str) -> bool:
+    """Whether some version's canonical artifact has this SHA-256: the only content that machines may fetch."""
+    return VersionFile.objects.filter(artifact_id=sha256, role=VersionFile.Role.CANONICAL).exists()

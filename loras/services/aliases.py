@@ -1,0 +1,185 @@
+"""Aliases: where a name points. They move by compare-and-swap under the adapter's lock, with a history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from controlplane.events.services import enqueue_outbox, record_event
+from loras.live import publish_aliases
+from loras.models import Adapter, Alias, AliasMove, Version
+from loras.services.transitions import lock_adapter
+from loras.states import State
+from wire.errors import Code, ShoalError
+from wire.names import LIVE, NAME_RULE, valid_part
+from wire.subjects import ADAPTERS_BUCKET
+
+Split = Mapping[int, int]
+MAX_TARGETS = 10
+MAX_WEIGHT = 10_000
+
+
+class AnyTarget:
+    """The caller does not care where the alias points now."""
+
+
+ANYTHING = AnyTarget()
+
+
+def move_alias(
+    *,
+    adapter: Adapter,
+    alias: str,
+    split: Split,
+    expect: Split | None | AnyTarget = ANYTHING,
+    actor: User | None = None,
+    confirm: bool = False,
+) -> Alias:
+    """Point ``alias`` at versions by weight: version number → weight (one version: ``{4: 100}``).
+
+    ``expect`` is where the caller believes it points (``None``: nowhere). Raises ``ShoalError``: STALE with the
+    current value in ``detail["current"]``, VERSION_NOT_FOUND, VERSION_NOT_READY, INVALID_NAME, INVALID_REQUEST
+    (weights), CONFLICT when ``live`` would go to a version without effect and ``confirm`` is false.
+    """
+    wanted = _checked_split(alias, split)
+    with transaction.atomic():
+        adapter = lock_adapter(adapter.pk)
+        current = Alias.objects.filter(adapter=adapter, name=alias).first()
+        _check_expected(alias, _split_of(current), expect)
+        _check_targets(adapter, alias, wanted, confirm=confirm)
+        if current is not None and _split_of(current) == wanted:
+            return current
+        found, _ = Alias.objects.update_or_create(
+            adapter=adapter, name=alias, defaults={"split": {str(n): w for n, w in wanted.items()}}
+        )
+        _note_move(adapter, alias, wanted, actor)
+    return found
+
+
+def rollback(*, adapter: Adapter, alias: str = LIVE, actor: User | None = None) -> Alias:
+    """Point ``alias`` at what it served last before its present target, leaving out what is not ready any more.
+
+    A version that was uploaded but never the target of the alias did not serve. Raises ``ShoalError(CONFLICT)`` when
+    nothing served before, ``ALIAS_NOT_FOUND`` when there is no such alias.
+    """
+    with transaction.atomic():
+        adapter = lock_adapter(adapter.pk)
+        current = _split_of(Alias.objects.filter(adapter=adapter, name=alias).first())
+        if current is None:
+            raise ShoalError(Code.ALIAS_NOT_FOUND, f"{adapter.full_name} has no alias {alias!r}.")
+        ready = set(adapter.versions.filter(state=State.READY).values_list("number", flat=True))
+        moves = AliasMove.objects.filter(adapter=adapter, alias=alias).order_by("-id")
+        for move in moves.iterator(chunk_size=100):
+            before = {int(number): int(weight) for number, weight in move.split.items()}
+            if before and before != current and set(before) <= ready:
+                # it served before, so nobody has to confirm it again
+                return move_alias(adapter=adapter, alias=alias, split=before, actor=actor, confirm=True)
+    raise ShoalError(
+        Code.CONFLICT,
+        f"Nothing that is still ready served as {adapter.full_name}:{alias} before {describe_split(current)}.",
+        hint="Point the alias at a version by its number.",
+    )
+
+
+def remove_alias(*, adapter: Adapter, alias: str, actor: User | None = None) -> None:
+    """Remove an alias other than ``live``. Raises ``ShoalError``: ALIAS_NOT_FOUND, CONFLICT for ``live``."""
+    if alias == LIVE:
+        raise ShoalError(Code.CONFLICT, "The alias `live` can be moved, not removed.", param="alias")
+    with transaction.atomic():
+        adapter = lock_adapter(adapter.pk)
+        deleted, _ = Alias.objects.filter(adapter=adapter, name=alias).delete()
+        if not deleted:
+            raise ShoalError(Code.ALIAS_NOT_FOUND, f"{adapter.full_name} has no alias {alias[:80]!r}.")
+        _note_move(adapter, alias, {}, actor)
+
+
+def aliases_on(adapter: Adapter, number: int) -> list[str]:
+    """Names of the aliases that send requests to version ``number``."""
+    return [alias.name for alias in adapter.aliases.all() if str(number) in alias.split]
+
+
+def describe_split(split: Split | None) -> str:
+    """``@4``, or ``@3 95, @4 5`` for a canary."""
+    if not split:
+        return "nothing"
+    if len(split) == 1:
+        return f"@{next(iter(split))}"
+    return ", ".join(f"@{number} {weight}" for number, weight in sorted(split.items()))
+
+
+def _note_move(adapter: Adapter, alias: str, split: Split, actor: User | None) -> None:
+    stored = {str(number): weight for number, weight in split.items()}
+    AliasMove.objects.create(adapter=adapter, alias=alias, split=stored, moved_by=actor)
+    record_event(
+        kind="alias.moved" if split else "alias.removed",
+        subject=adapter.full_name,
+        message=f"{adapter.full_name}:{alias} → {describe_split(split)}",
+        team=adapter.team,
+        actor=actor,
+        data={"adapter": adapter.full_name, "alias": alias, "split": stored},
+    )
+    adapter.save(update_fields=["updated_at"])
+    enqueue_outbox(bucket=ADAPTERS_BUCKET, key=adapter.full_name)
+    publish_aliases(adapter)
+
+
+def _split_of(alias: Alias | None) -> dict[int, int] | None:
+    return None if alias is None else {int(number): int(weight) for number, weight in alias.split.items()}
+
+
+def _checked_split(alias: str, split: Split) -> dict[int, int]:
+    if not valid_part(alias):
+        raise ShoalError(Code.INVALID_NAME, f"{alias[:80]!r} is no alias: {NAME_RULE}.", param="alias")
+    if not 1 <= len(split) <= MAX_TARGETS:
+        raise ShoalError(
+            Code.INVALID_REQUEST, f"An alias points at 1 to {MAX_TARGETS} versions, not {len(split)}.", param="split"
+        )
+    for number, weight in split.items():
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise ShoalError(
+                Code.INVALID_REQUEST, f"The weight of @{number} is {weight}; use 1 to {MAX_WEIGHT}.", param="split"
+            )
+    # one target's weight says nothing: kept in one form, so that comparisons are true
+    return {next(iter(split)): 100} if len(split) == 1 else dict(sorted(split.items()))
+
+
+def _check_expected(alias: str, current: dict[int, int] | None, expect: Split | None | AnyTarget) -> None:
+    if isinstance(expect, AnyTarget):
+        return
+    wanted = None if expect is None else _checked_split(alias, expect)
+    if wanted != current:
+        raise ShoalError(
+            Code.STALE,
+            f"The alias {alias} points at {describe_split(current)}, not at {describe_split(wanted)}.",
+            param="expect",
+            hint="Look at what it points at now, then decide again.",
+            detail={"current": None if current is None else {str(n): w for n, w in current.items()}},
+        )
+
+
+def _check_targets(adapter: Adapter, alias: str, split: Split, *, confirm: bool) -> None:
+    found = {row.number: row for row in Version.objects.filter(adapter=adapter, number__in=list(split))}
+    for number in split:
+        version = found.get(number)
+        if version is None or version.duplicate_of_id is not None:
+            raise ShoalError(
+                Code.VERSION_NOT_FOUND, f"{adapter.full_name} has no version {number}.", param="version"
+            )
+        if version.state != State.READY:
+            raise ShoalError(
+                Code.VERSION_NOT_READY, f"{version} is {version.state}; an alias needs ready versions.", param="version"
+            )
+        if alias == LIVE and not confirm and not has_effect(version):
+            raise ShoalError(
+                Code.CONFLICT,
+                f"{version} has no effect: its output equals the base model's.",
+                param="confirm",
+                hint="Send confirm=true to make it live all the same.",
+            )
+
+
+def has_effect(version: Version) -> bool:
+    """Whether validation found that the version's output differs from the base model's."""
+    return bool((version.report or {}).get("facts", {}).get("has_effect", True))

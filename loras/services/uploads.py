@@ -1,0 +1,159 @@
+"""Receiving an upload: content into the store, a version with the next number, its validation on the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from controlplane.accounts.models import Team
+from controlplane.events.services import record_event
+from fleet.models import BaseModel
+from loras.models import Adapter, Version, VersionFile
+from loras.services.aliases import move_alias
+from loras.services.content import store_content
+from loras.services.transitions import lock_adapter, move_version
+from loras.services.validations import answer_question, start_validation
+from loras.states import State
+from loras.uploads.receive import ReceivedFile, fingerprint_of
+from wire.errors import Code, ShoalError
+from wire.names import LIVE, FullName, nearest_names, parse_full_name
+
+SAME_BYTES_COUNT_IN = [State.RECEIVING, State.VALIDATING, State.NEEDS_INPUT, State.READY]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """``created`` is false when these bytes were an existing version's already."""
+
+    version: Version
+    created: bool
+
+
+def receive_upload(
+    *,
+    team: Team,
+    name: str,
+    files: Sequence[ReceivedFile],
+    actor: User | None = None,
+    base_model: str = "",
+    kind: str = Adapter.Kind.LORA,
+    promote: bool = False,
+    message: str = "",
+) -> Received:
+    """Make a version of ``team/name`` from received files and queue its validation; the adapter is made if new.
+
+    Bytes equal to those of a version that is not rejected or retired give that version. Raises ``ShoalError``:
+    INVALID_NAME, INVALID_REQUEST (unknown base model), CONFLICT (another kind), STORAGE_FULL.
+    """
+    full_name = _checked_name(team, name)
+    _check_base_model(base_model)
+    fingerprint = fingerprint_of(files)
+    same = _same_bytes(Adapter.objects.filter(team=team, name=full_name.adapter).first(), fingerprint)
+    if same is None:
+        for file in files:
+            store_content(file.location, file.sha256, file.size_bytes)
+        with transaction.atomic():
+            adapter = _adapter(team, full_name, kind, actor)
+            # asked again under the lock: another upload of these bytes may have been faster
+            same = _same_bytes(adapter, fingerprint)
+            if same is None:
+                version = _make_version(adapter, files, fingerprint, actor, base_model, promote, message)
+                return Received(version, created=True)
+    _apply_wishes(same, base_model, promote, actor)
+    return Received(same, created=False)
+
+
+def _checked_name(team: Team, name: str) -> FullName:
+    full_name = parse_full_name(f"{team.name}/{name}")
+    taken = BaseModel.objects.filter(model_id__iexact=str(full_name)).first()
+    if taken is not None:
+        raise ShoalError(Code.INVALID_NAME, f"{full_name} is the name of a base model.", param="name")
+    return full_name
+
+
+def _check_base_model(base_model: str) -> None:
+    if not base_model:
+        return
+    known = list(BaseModel.objects.values_list("model_id", flat=True))
+    if base_model not in known:
+        near = nearest_names(base_model, known) or known[:5]
+        raise ShoalError(
+            Code.INVALID_REQUEST,
+            f"The base model {base_model[:200]!r} is not registered.",
+            param="base_model",
+            hint=f"Registered: {', '.join(near)}." if near else "No base model is registered yet.",
+        )
+
+
+def _same_bytes(adapter: Adapter | None, fingerprint: str) -> Version | None:
+    if adapter is None:
+        return None
+    rows = Version.objects.filter(adapter=adapter, upload_fingerprint=fingerprint, state__in=SAME_BYTES_COUNT_IN)
+    return rows.select_related("adapter__team").order_by("number").first()
+
+
+def _adapter(team: Team, name: FullName, kind: str, actor: User | None) -> Adapter:
+    """The adapter's locked row, made when it is new."""
+    adapter, created = Adapter.objects.get_or_create(
+        team=team, name=name.adapter, defaults={"kind": kind, "created_by": actor}
+    )
+    if created:
+        record_event(
+            kind="adapter.created", subject=str(name), message=f"Adapter {name} created", team=team, actor=actor
+        )
+    adapter = lock_adapter(adapter.pk)
+    if adapter.kind != kind:
+        raise ShoalError(
+            Code.CONFLICT, f"{name} is of the kind {adapter.kind}; this upload says {kind}.", param="kind"
+        )
+    return adapter
+
+
+def _make_version(
+    adapter: Adapter,
+    files: Sequence[ReceivedFile],
+    fingerprint: str,
+    actor: User | None,
+    base_model: str,
+    promote: bool,
+    message: str,
+) -> Version:
+    Adapter.objects.filter(pk=adapter.pk).update(last_number=F("last_number") + 1, updated_at=timezone.now())
+    adapter.refresh_from_db(fields=["last_number", "updated_at"])
+    version = Version.objects.create(
+        adapter=adapter,
+        number=adapter.last_number,
+        upload_fingerprint=fingerprint,
+        wanted_base_model=base_model,
+        promote=promote,
+        message=message[:500],
+        size_bytes=sum(file.size_bytes for file in files),
+        created_by=actor,
+    )
+    VersionFile.objects.bulk_create(
+        VersionFile(version=version, artifact_id=file.sha256, path=file.path) for file in files
+    )
+    move_version(
+        version=version,
+        to=State.VALIDATING,
+        message=f"{version} received: {len(files)} files, {version.size_bytes} bytes",
+        actor=actor,
+    )
+    start_validation(version_id=version.pk)
+    return version
+
+
+def _apply_wishes(version: Version, base_model: str, promote: bool, actor: User | None) -> None:
+    """What the repeated upload asks beyond its bytes: an answer to the open question, or to become live."""
+    if promote and version.state == State.READY:
+        move_alias(adapter=version.adapter, alias=LIVE, split={version.number: 100}, actor=actor)
+    elif promote:
+        Version.objects.filter(pk=version.pk).update(promote=True)
+    question = (version.report or {}).get("question") or {}
+    if base_model and version.state == State.NEEDS_INPUT and question.get("field") == "base_model":
+        answer_question(version=version, field="base_model", value=base_model, actor=actor)

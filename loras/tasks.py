@@ -1,0 +1,40 @@
+"""Celery tasks of versions. They carry ids only and may run twice."""
+
+from __future__ import annotations
+
+import structlog
+from celery import shared_task
+
+log = structlog.get_logger("loras.tasks")
+
+
+@shared_task(name="loras.validate_version")
+def validate_version(version_id: int) -> None:
+    """Validate one version unless somebody else does."""
+    from loras.services import abandon_claim, claim_validation, validate_claimed
+
+    claim = claim_validation(version_id=version_id)
+    if claim is None:
+        return
+    try:
+        validate_claimed(claim)
+    except Exception as error:  # the edge of the worker's loop: any error ends in a state of the version
+        log.exception("validation failed", version=str(claim.version), attempt=claim.attempt)
+        abandon_claim(claim=claim, error=error)
+
+
+@shared_task(name="loras.sweep_versions")
+def sweep_versions() -> None:
+    """Move on versions that wait too long."""
+    from loras import services
+
+    services.sweep_versions()
+
+
+@shared_task(name="loras.sweep_incoming")
+def sweep_incoming() -> None:
+    """Delete left-over files and content that nothing uses."""
+    from loras import services
+
+    services.sweep_incoming_files()
+    services.discard_unused_content()
