@@ -85,7 +85,7 @@ def _build(config: Any) -> Any:
     kind = AutoModel if config.model_type in _ENCODERS else AutoModelForCausalLM
     try:
         with torch.device("meta"):
-            return kind.from_config(config)
+            return kind.from_config(config)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, RuntimeError) as error:
         raise _unloadable(f"a model of type {config.model_type!r} cannot be built: {error}") from error
 
