@@ -174,9 +174,7 @@ class Mirror(Generic[T]):
             return codec.decode(msg.data, self._kind)
         except codec.WireDecodeError as error:
             # Acting on the older value could honour a key or a version that was just taken back.
-            log.warning(
-                "record unreadable, treated as absent", bucket=self.bucket, name=name, error=str(error)
-            )
+            log.warning("record unreadable, treated as absent", bucket=self.bucket, name=name, error=str(error))
             return None
 
     def _tell(self, name: str, record: T | None) -> None:

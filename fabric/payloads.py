@@ -17,7 +17,7 @@ STORE_TIMEOUT_S = 20.0
 MAX_BYTES_EXCEEDED = 10077
 
 
-class PayloadMissing(LookupError):  # noqa: N818 - reads as the fact it states
+class PayloadMissing(LookupError):
     """The payload was deleted or is older than 10 minutes."""
 
 

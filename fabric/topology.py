@@ -53,7 +53,7 @@ _CONSUMER_FIELDS = (
 _FIXED_FIELDS = frozenset({"retention", "storage", "ack_policy", "deliver_policy"})
 
 
-class TopologyConflict(RuntimeError):  # noqa: N818 - the name that the contract between the parts uses
+class TopologyConflict(RuntimeError):
     """An existing stream or consumer has settings that cannot become the wanted ones."""
 
 
@@ -111,9 +111,7 @@ async def ensure_consumer(js: JetStreamContext, pool: str, model: str, settings:
     except NotFoundError:
         raise
     except APIError as error:
-        raise TopologyConflict(
-            f"consumer {durable}: NATS refuses its settings: {error.description}"
-        ) from error
+        raise TopologyConflict(f"consumer {durable}: NATS refuses its settings: {error.description}") from error
     if changed:
         log.info("changed a consumer's settings", consumer=durable, fields=changed)
     return durable
@@ -190,9 +188,7 @@ async def _ensure_stream(js: JetStreamContext, wanted: api.StreamConfig) -> None
             await js.add_stream(wanted)
         except APIError as error:
             if error.err_code != NAME_IN_USE:
-                raise TopologyConflict(
-                    f"stream {name}: NATS refuses its settings: {error.description}"
-                ) from error
+                raise TopologyConflict(f"stream {name}: NATS refuses its settings: {error.description}") from error
             # Another process made it between the look and the create, with other settings.
             existing = await _existing_stream(js, name)
         else:
@@ -233,8 +229,7 @@ def _refuse_fixed(what: str, existing: object, wanted: object, changed: list[str
     fixed = [field for field in changed if field in _FIXED_FIELDS]
     if fixed:
         details = ", ".join(
-            f"{field} is {_shown(getattr(existing, field))}, wanted {_shown(getattr(wanted, field))}"
-            for field in fixed
+            f"{field} is {_shown(getattr(existing, field))}, wanted {_shown(getattr(wanted, field))}" for field in fixed
         )
         raise TopologyConflict(
             f"{what} exists with settings that NATS cannot change: {details}. Put the setting back, or "

@@ -1,0 +1,59 @@
+"""``python -m gateway``: one gateway process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+import structlog
+import uvloop
+from pydantic import ValidationError
+
+from fabric.topology import TopologyConflict
+from gateway.plane import Gateway
+from gateway.serve import build_server, serve
+from gateway.settings import GatewaySettings
+
+log = structlog.get_logger("gateway")
+
+EXIT_SETTINGS = 78
+
+
+def main() -> int:
+    """Run until a signal; 0 after an orderly end, 78 for wrong settings."""
+    try:
+        settings = GatewaySettings()
+    except ValidationError as error:
+        for problem in error.errors():
+            name = ".".join(str(part) for part in problem["loc"]) or "settings"
+            print(f"gateway: {name}: {problem['msg']}", file=sys.stderr)
+        return EXIT_SETTINGS
+    _configure_logs(settings.log_level)
+    gateway = Gateway(settings)
+    log.info("gateway starts", host=settings.host, port=settings.port, id=gateway.id)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(gateway, build_server(gateway)))
+    except TopologyConflict as error:
+        log.error("the queue cannot be used as configured", reason=str(error))  # noqa: TRY400 - the reason says all
+        return EXIT_SETTINGS
+    return 0
+
+
+def _configure_logs(level: str) -> None:
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(number, logging.WARNING), format="%(levelname)s %(name)s: %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S"),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

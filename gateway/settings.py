@@ -1,0 +1,65 @@
+"""Settings of the gateway, from the environment; every error is reported at once at boot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from fabric.topology import QueueSettings
+
+MAX_TIMEOUT_MS = 300_000
+
+
+class GatewaySettings(BaseSettings):
+    """What one gateway needs to know. The queue settings must equal the sidecars'."""
+
+    model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True, populate_by_name=True)
+
+    nats_url: str = Field(default="nats://127.0.0.1:4222", validation_alias="NATS_URL")
+    host: str = Field(default="127.0.0.1", validation_alias="SHOAL_GATEWAY_HOST", min_length=1)
+    port: int = Field(default=8080, validation_alias="SHOAL_GATEWAY_PORT", ge=0, le=65535)
+    log_level: str = Field(
+        default="INFO", validation_alias="SHOAL_LOG_LEVEL", pattern="(?i)^(debug|info|warning|error|critical)$"
+    )
+
+    max_body_bytes: int = Field(default=2 * 1024**2, validation_alias="SHOAL_MAX_BODY_BYTES", gt=0)
+    max_inputs: int = Field(default=2048, validation_alias="SHOAL_MAX_INPUTS", gt=0)
+    max_in_flight: int = Field(default=2048, validation_alias="SHOAL_MAX_IN_FLIGHT", gt=0)
+    request_timeout_ms: int = Field(
+        default=30_000, validation_alias="SHOAL_REQUEST_TIMEOUT_MS", ge=1, le=MAX_TIMEOUT_MS
+    )
+    body_timeout_s: float = Field(default=15.0, validation_alias="SHOAL_BODY_TIMEOUT_S", gt=0)
+    publish_timeout_s: float = Field(default=5.0, validation_alias="SHOAL_PUBLISH_TIMEOUT_S", gt=0)
+    no_worker_s: float = Field(default=15.0, validation_alias="SHOAL_NO_WORKER_S", gt=0)
+    shutdown_grace_s: int = Field(default=30, validation_alias="SHOAL_SHUTDOWN_GRACE_S", ge=0)
+
+    queue_max_messages: int = Field(default=10_000, validation_alias="SHOAL_QUEUE_MAX_MESSAGES", gt=0)
+    queue_max_bytes: int = Field(default=256 * 1024**2, validation_alias="SHOAL_QUEUE_MAX_BYTES", gt=0)
+    queue_storage: str = Field(default="memory", validation_alias="SHOAL_QUEUE_STORAGE", pattern="^(memory|file)$")
+    queue_replicas: int = Field(default=1, validation_alias="SHOAL_QUEUE_REPLICAS", ge=1, le=5)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_url_file(cls, values: Any) -> Any:
+        # The address may hold a password, so it may come from a file as secrets do.
+        path = os.environ.get("NATS_URL_FILE")
+        if path and isinstance(values, dict) and not values.get("NATS_URL"):
+            try:
+                values["NATS_URL"] = Path(path).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise ValueError(f"NATS_URL_FILE names {path}: {error.strerror}") from error
+        return values
+
+    @property
+    def queue(self) -> QueueSettings:
+        """What the gateway wants streams and buckets to be."""
+        return QueueSettings(
+            max_messages=self.queue_max_messages,
+            max_bytes=self.queue_max_bytes,
+            storage=self.queue_storage,
+            replicas=self.queue_replicas,
+        )

@@ -1,0 +1,62 @@
+"""Requests that wait for the answer to their job: what each needs to be published again, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from wire.errors import Code, ShoalError
+from wire.jobs import Job, Result
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One job on its way. ``accepted`` or ``refused`` by the queue, sent ``publishes`` times."""
+
+    job: Job
+    subject: str
+    payload: bytes
+    answer: asyncio.Future[Result]
+    accepted: bool = False
+    refused: bool = False
+    publishes: int = 0
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+
+    def finish(self, result: Result) -> bool:
+        """Hand over the answer; ``False`` when the request has ended already."""
+        if self.answer.done():
+            return False
+        self.answer.set_result(result)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """End the request with ``error`` unless it has ended already."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def expire(self, timeout_ms: int) -> None:
+        """End the request because its deadline has passed."""
+        where = "a worker had not answered" if self.accepted else "the queue had not confirmed it"
+        self.fail(
+            ShoalError(
+                Code.DEADLINE_EXCEEDED,
+                f"The deadline of {timeout_ms} ms passed and {where}.",
+                hint="Allow more time with the header x-shoal-timeout-ms (at most 300000), or send fewer inputs.",
+            )
+        )
+
+    def give_up_publishing(self, timeout_s: float) -> None:
+        """End the request because the queue did not take its job in time."""
+        if not self.accepted:
+            self.fail(unavailable(f"The queue did not take the job within {timeout_s:g} s."))
+
+    def release(self) -> None:
+        """Cancel the timers."""
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
+
+
+def unavailable(message: str) -> ShoalError:
+    """The queue cannot be used at present."""
+    return ShoalError(Code.QUEUE_UNAVAILABLE, message, hint="Try again shortly.", detail={"retry_after_s": 2})

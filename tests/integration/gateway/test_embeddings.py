@@ -1,0 +1,149 @@
+"""What a right request gets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+
+import pytest
+from nats.aio.msg import Msg
+from openai import AsyncOpenAI, NotFoundError, OpenAI
+
+from tests.integration.gateway.stand import BASE, BASE_RECORD, OTHER_SECRET, SECRET, VERSIONS, Stand, vector
+from tests.integration.gateway.waiting import until
+from wire import codec
+from wire.jobs import Demand
+from wire.subjects import DEMAND_ALL
+
+
+async def test_string_and_list_and_headers(stand: Stand) -> None:
+    one = await stand.embed(input="hello")
+    assert one.status_code == 200
+    body = one.json()
+    assert body["object"] == "list"
+    assert body["model"] == BASE
+    assert body["data"] == [{"object": "embedding", "index": 0, "embedding": vector("hello", None)}]
+    assert body["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    assert one.headers["x-shoal-version"] == BASE
+    assert one.headers["x-shoal-digest"] == BASE_RECORD.digest
+    assert one.headers["x-shoal-queue-ms"] == "1.5"
+    assert one.headers["x-shoal-batch-size"] == "1"
+    assert "x-shoal-truncated" not in one.headers
+    assert len(one.headers["x-request-id"]) == 32
+
+    many = await stand.embed(input=["a", "ü", "c"], model="acme/support", metadata={"ignored": 1})
+    assert [row["embedding"] for row in many.json()["data"]] == [vector(text, "3" * 64) for text in ("a", "ü", "c")]
+    assert many.headers["x-shoal-version"] == "acme/support@3"
+    assert many.headers["x-shoal-digest"] == "3" * 64
+    job = stand.consumer.jobs[-1]
+    assert (job.tenant, job.version, job.adapter_digest) == ("acme", "acme/support@3", "3" * 64)
+    assert job.model_digest == BASE_RECORD.digest
+
+
+async def test_base64_equals_float(stand: Stand) -> None:
+    texts = [f"text {number}" for number in range(50)]
+    plain = (await stand.embed(input=texts, encoding_format="float")).json()
+    coded = (await stand.embed(input=texts, encoding_format="base64")).json()
+    for row, other in zip(plain["data"], coded["data"], strict=True):
+        assert list(struct.unpack("<4f", base64.b64decode(other["embedding"]))) == row["embedding"]
+
+
+async def test_official_client_unchanged(stand: Stand) -> None:
+    client = AsyncOpenAI(base_url=f"{stand.url}/v1", api_key=SECRET, max_retries=0)
+    answer = await client.embeddings.create(model="acme/support@2", input=["x", "y"], user="someone")
+    assert [row.embedding for row in answer.data] == [vector("x", "2" * 64), vector("y", "2" * 64)]
+    assert answer.model == "acme/support@2"
+    raw = await client.embeddings.with_raw_response.create(model=BASE, input="x", extra_body={"truncate": False})
+    assert raw.headers["x-shoal-version"] == BASE
+    listed = [model.id async for model in client.models.list()]
+    assert listed == [BASE, "acme/support"]
+    assert (await client.models.retrieve("acme/support")).owned_by == "acme"
+    with pytest.raises(NotFoundError) as caught:
+        await client.embeddings.create(model="acme/suport", input="x")
+    assert caught.value.code == "model_not_found"
+    assert "acme/support" in caught.value.message
+    await client.close()
+
+
+async def test_official_client_in_its_synchronous_form(stand: Stand) -> None:
+    def ask() -> list[float]:
+        with OpenAI(base_url=f"{stand.url}/v1", api_key=SECRET, max_retries=0) as client:
+            return client.embeddings.create(model=BASE, input="sync").data[0].embedding
+
+    assert await asyncio.to_thread(ask) == vector("sync", None)
+
+
+async def test_truncation_is_told(stand: Stand) -> None:
+    cut = await stand.embed(input=["short", "long " * 400])
+    assert cut.headers["x-shoal-truncated"] == "1"
+    await stand.embed(input="long " * 400, truncate=False)
+    inputs = stand.consumer.jobs[-1].inputs
+    assert inputs.truncate is False  # type: ignore[union-attr]
+    assert stand.consumer.jobs[0].token_estimate == min(256, 5 // 4 + 2) + 256
+
+
+async def test_large_inputs_travel_by_reference_and_are_removed(stand: Stand) -> None:
+    texts = [f"{number} " + "word " * 100 for number in range(1500)]
+    answer = await stand.embed(input=texts)
+    assert answer.status_code == 200, answer.text
+    assert [row["embedding"] for row in answer.json()["data"]] == [vector(text, None) for text in texts]
+    assert type(stand.consumer.jobs[-1].inputs).__name__ == "InputsReference"
+    store = await stand.js.object_store("payloads")
+    assert all(entry.deleted for entry in await store.list(ignore_deletes=False))
+
+
+async def test_request_id_is_echoed_when_harmless(stand: Stand) -> None:
+    kept = await stand.client.get("/v1/models", headers={"x-request-id": "abc-1.2"})
+    assert kept.headers["x-request-id"] == "abc-1.2"
+    replaced = await stand.client.get("/v1/models", headers={"x-request-id": "a b<script>"})
+    assert len(replaced.headers["x-request-id"]) == 32
+
+
+async def test_split_follows_session_and_weights(stand: Stand) -> None:
+    async def version(**body: object) -> str:
+        answer = await stand.embed(model="acme/support:canary", **body)
+        return str(answer.headers["x-shoal-version"])
+
+    for user in ("anna", "ben", "chris"):
+        assert len({await version(user=user) for _ in range(5)}) == 1
+    spread = {await version(user=f"user {number}") for number in range(40)}
+    assert spread == {"acme/support@2", "acme/support@3"}
+    assert {await version() for _ in range(40)} == spread
+
+
+async def test_same_adapter_name_of_another_team_is_unknown(stand: Stand) -> None:
+    hidden = await stand.embed(model="other/support")
+    unknown = await stand.embed(model="other/suppott")
+    assert hidden.status_code == unknown.status_code == 404
+    assert hidden.json()["error"]["code"] == unknown.json()["error"]["code"] == "model_not_found"
+    assert "other/support" not in unknown.text
+    assert "acme/support" in hidden.json()["error"]["hint"]
+    theirs = await stand.client.get("/v1/models", headers={"authorization": f"Bearer {OTHER_SECRET}"})
+    assert [card["id"] for card in theirs.json()["data"]] == [BASE, "other/support"]
+    one = await stand.client.get("/v1/models/other/support")
+    assert one.status_code == 404
+
+
+async def test_demand_is_told_to_idle_machines(stand: Stand) -> None:
+    hints: list[Demand] = []
+
+    async def take(msg: Msg) -> None:
+        hints.append(codec.decode(msg.data, Demand))
+
+    await stand.connection.subscribe(DEMAND_ALL, cb=take)
+    await stand.connection.flush()
+    await asyncio.gather(*(stand.embed(input="x" * 40) for _ in range(20)))
+    await until(lambda: sum(hint.jobs for hint in hints) == 20)
+    assert sum(hint.tokens for hint in hints) == 20 * 12
+    assert len(hints) < 20
+
+
+async def test_model_cards(stand: Stand) -> None:
+    card = (await stand.client.get("/v1/models/acme/support")).json()
+    assert card["shoal"]["versions"] == sorted(VERSIONS)
+    assert card["shoal"]["aliases"]["canary"] == {"2": 50, "3": 50}
+    assert card["shoal"]["digest"] == "3" * 64
+    base = (await stand.client.get(f"/v1/models/{BASE}")).json()
+    assert base["shoal"]["kind"] == "base"
+    assert base["shoal"]["dimension"] == 4
