@@ -23,9 +23,10 @@ from client import Shoal
 from client.config import Connection
 from client.errors import ClientError
 from examples.live_samples import NoSamplesError, Watching
+from examples.maintenance_shorthand.pairs import read_pairs
 from examples.retrieval import embed, recall_at
 from examples.temporary_stack import Addresses, StackError, temporary_stack
-from examples.train_lora import BASE_MODEL, read_pairs, train
+from examples.train_lora import BASE_MODEL, train
 
 WARM_REQUESTS = 40
 

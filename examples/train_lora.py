@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -22,8 +21,9 @@ from peft import LoraConfig, get_peft_model
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
+from examples.maintenance_shorthand.pairs import read_pairs
+
 BASE_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-DATA = Path(__file__).resolve().parent / "maintenance_shorthand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,6 @@ class Training:
     steps: int = 60
     temperature: float = 0.05
     seed: int = 11
-
-
-def read_pairs(name: str) -> list[tuple[str, str]]:
-    """(query, document) pairs of ``train`` or ``heldout``."""
-    rows = [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
-    return [(row["query"], row["document"]) for row in rows]
 
 
 def batches(pairs: list[tuple[str, str]], size: int, rng: random.Random) -> Iterator[list[tuple[str, str]]]:
