@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
@@ -12,7 +13,6 @@ import httpx
 
 from wire.errors import Code, ShoalError
 
-CHUNK_BYTES = 1024 * 1024
 RESUMES = 2
 
 
@@ -56,7 +56,8 @@ class ArtifactSource:
                         f"Artifact {digest} from {self._base} has other bytes than its digest says (SHA-256 {found}).",
                         hint="Upload the version again, or repair the artifact store.",
                     )
-                os.fsync(file.fileno())
+                # A slow disk must not stop the loop that serves everybody else.
+                await asyncio.to_thread(os.fsync, file.fileno())
             return _publish(temporary, directory / digest)
         except OSError as error:
             raise _disk_error(digest, error) from error
@@ -76,7 +77,7 @@ class ArtifactSource:
                         os.ftruncate(file, 0)
                         os.lseek(file, 0, os.SEEK_SET)
                         hasher, written = hashlib.sha256(), 0
-                    async for chunk in response.aiter_bytes(CHUNK_BYTES):
+                    async for chunk in response.aiter_bytes():
                         written += len(chunk)
                         if written > max_bytes:
                             raise _too_large(digest, max_bytes)

@@ -118,7 +118,7 @@ class Bench:
 
     async def expect_empty_queue(self, timeout_s: float = 5.0) -> None:
         limit = time.monotonic() + timeout_s
-        while (left := await self.work_left()) and time.monotonic() < limit:
+        while (left := await self.work_left()) and time.monotonic() < limit:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         assert left == 0
 

@@ -77,9 +77,7 @@ class ScriptedWorker:
         return self
 
     def pull(self) -> None:
-        self.player.send(
-            frames.Pull(limit_tokens=self.limit_tokens, models=self.models, adapters=self.adapters)
-        )
+        self.player.send(frames.Pull(limit_tokens=self.limit_tokens, models=self.models, adapters=self.adapters))
 
     async def stop(self) -> None:
         for task in [*self._answers, *([self._task] if self._task else [])]:

@@ -91,10 +91,10 @@ async def test_a_job_that_kills_its_worker_twice_harms_nobody_else(bench: Bench)
 
 async def test_a_frozen_worker_is_killed_and_its_jobs_run_elsewhere(bench: Bench) -> None:
     socket = await bench.sidecar(watchdog_s=1.0)
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(FROZEN_WORKER), str(socket)]) as frozen:
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(FROZEN_WORKER), str(socket)]) as frozen:  # noqa: ASYNC220
         jobs = [await bench.publish() for _ in range(3)]
         started = time.monotonic()
-        while frozen.poll() is None and time.monotonic() - started < 20:
+        while frozen.poll() is None and time.monotonic() - started < 20:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert frozen.poll() == -9
     await bench.worker(socket)
@@ -103,9 +103,7 @@ async def test_a_frozen_worker_is_killed_and_its_jobs_run_elsewhere(bench: Bench
     await bench.expect_empty_queue()
 
 
-async def test_results_survive_a_restart_of_the_queue_with_loss_of_memory(
-    bench: Bench, nats: ServerProcess
-) -> None:
+async def test_results_survive_a_restart_of_the_queue_with_loss_of_memory(bench: Bench, nats: ServerProcess) -> None:
     socket = await bench.sidecar()
     worker = await bench.worker(socket, delay_s=1.5)
     jobs = [await bench.publish() for _ in range(5)]
@@ -253,7 +251,6 @@ async def publish_when_possible(bench: Bench) -> str:
     for _ in range(100):
         try:
             return await bench.publish()
-        except Exception:  # noqa: BLE001, PERF203 - any refusal means: not yet
+        except Exception:
             await asyncio.sleep(0.1)
     raise TimeoutError("the stream did not come back")
-

@@ -82,6 +82,6 @@ async def test_single_jobs_are_delivered_at_once(bench: Bench) -> None:
         await bench.answer(job_id, 5)
         times_ms.append((bench.answered_at[job_id] - begun) * 1000)
     median, worst = statistics.median(times_ms), max(times_ms)
-    print(f"publish to answer at 15 jobs/s: median {median:.2f} ms, worst {worst:.2f} ms")  # noqa: T201
+    print(f"publish to answer at 15 jobs/s: median {median:.2f} ms, worst {worst:.2f} ms")
     assert median < 50
     assert worst < 1000
