@@ -20,15 +20,17 @@ from wire.reports import Report
 PAGE_ROWS = 25
 EVENT_ROWS = 100
 
-_EVENT_ICONS = {
-    "version.receiving": "upload",
-    "version.validating": "busy",
-    "version.ready": "check-circle",
-    "version.needs_input": "question",
-    "version.rejected": "fail",
-    "version.retired": "retired",
-    "alias.moved": "move",
-    "alias.removed": "tag",
+# kind of event → icon of the sprite, colour class
+_EVENT_LOOKS = {
+    "adapter.created": ("plus", ""),
+    "version.receiving": ("upload", ""),
+    "version.validating": ("upload", ""),
+    "version.ready": ("check-circle", "ok"),
+    "version.needs_input": ("question", "note"),
+    "version.rejected": ("fail", "fail"),
+    "version.retired": ("retired", ""),
+    "alias.moved": ("move", "accent"),
+    "alias.removed": ("tag", ""),
 }
 
 
@@ -46,7 +48,10 @@ def find_adapter(principal: Principal, team: str, name: str) -> Adapter:
 
 def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
     """Everything the pages of one adapter show, in three queries."""
-    aliases = [_alias_row(alias) for alias in adapter.aliases.all()]
+    # live first, it is what most people ask for
+    aliases = sorted(
+        (_alias_row(alias) for alias in adapter.aliases.all()), key=lambda row: (row.name != LIVE, row.name)
+    )
     versions = adapter.versions.select_related("created_by", "duplicate_of").order_by("-number")
     return AdapterPage(
         team=adapter.team.name,
@@ -122,7 +127,8 @@ def list_events(page: AdapterPage) -> list[EventRow]:
     return [
         EventRow(
             kind=event.kind,
-            icon=_EVENT_ICONS.get(event.kind, "info"),
+            icon=_EVENT_LOOKS.get(event.kind, ("info", ""))[0],
+            tone=_EVENT_LOOKS.get(event.kind, ("info", ""))[1],
             message=event.message,
             actor=event.actor.get_username() if event.actor else "",
             created_at=event.created_at,

@@ -61,6 +61,11 @@ class VersionRow:
     aliases: list[str]
 
     @property
+    def shown_state(self) -> str:
+        """The state, or ``duplicate`` for a version that only points to an earlier one."""
+        return "duplicate" if self.duplicate_of is not None else self.state.value
+
+    @property
     def facts(self) -> AdapterFacts | None:
         return self.report.facts if self.report is not None and self.report.facts.rank else None
 
@@ -156,10 +161,11 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event of an adapter's feed; ``icon`` is a name of the sprite."""
+    """One event of an adapter's feed; ``icon`` is a name of the sprite, ``tone`` its colour class."""
 
     kind: str
     icon: str
+    tone: str
     message: str
     actor: str
     created_at: datetime

@@ -24,7 +24,10 @@ def usage_snippets(model: str, gateway_url: str) -> list[Snippet]:
 from openai import OpenAI
 
 client = OpenAI(base_url="{gateway_url}/v1", api_key=os.environ["SHOAL_API_KEY"])
-answer = client.embeddings.create(model="{model}", input=["How do I bleed the brakes?"])
+answer = client.embeddings.create(
+    model="{model}",
+    input=["How do I bleed the brakes?"],
+)
 print(len(answer.data[0].embedding))"""
     python = f"""import os
 import httpx
@@ -47,8 +50,10 @@ print(answer.headers["x-shoal-version"], len(answer.json()["data"][0]["embedding
 
 def upload_snippets(full_name: str, web_url: str) -> list[Snippet]:
     """How to upload to ``full_name`` from a terminal or from CI."""
-    shoal = f"""export SHOAL_URL={web_url} SHOAL_API_KEY=shoal_…
-shoal push ./my-lora --name {full_name}"""
+    shoal = f"""export SHOAL_URL={web_url}
+export SHOAL_API_KEY=shoal_…
+shoal push ./my-lora \\
+  --name {full_name}"""
     curl = f"""curl {web_url}/api/v1/adapters/ \\
   -H "Authorization: Bearer $SHOAL_API_KEY" \\
   -F name={full_name} \\

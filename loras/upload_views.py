@@ -21,7 +21,7 @@ from loras.snippets import upload_snippets, usage_snippets
 from loras.uploads.handlers import raise_upload_error
 from loras.uploads.receive import received_files
 from wire.errors import Code, ShoalError
-from wire.names import parse_address
+from wire.names import LIVE, parse_address
 from wire.registry import Scope
 
 
@@ -70,7 +70,8 @@ def answer(request: HttpRequest, principal: Principal, team: str, name: str, num
 
 def verdict_context(adapter: AdapterPage, version: VersionRow) -> dict[str, object]:
     """What ``loras/verdict.html`` needs: the command asks the version by its shortest name."""
-    model = adapter.full_name if version.aliases else f"{adapter.full_name}@{version.number}"
+    number = version.duplicate_of or version.number
+    model = adapter.full_name if LIVE in adapter.version(number).aliases else f"{adapter.full_name}@{number}"
     return {"adapter": adapter, "version": version, "usage": usage_snippets(model, gateway_url())[1]}
 
 

@@ -39,6 +39,7 @@ LOOKS: dict[str, Look] = {
     "needs_input": Look("note", "question", "Needs input"),
     "rejected": Look("fail", "fail", "Rejected"),
     "retired": Look("idle", "retired", "Retired"),
+    "duplicate": Look("note", "copy", "Known content"),
     "empty": Look("idle", "info", "No version"),
     # report rows
     "pass": Look("ok", "check-circle", "Pass"),

@@ -1,6 +1,6 @@
 // One worker's card: every value is replaced in place, so that nothing moves.
 import { el, icon } from "../js/dom.js";
-import { age, amount, duration, percent, size, UNKNOWN } from "./figures.js";
+import { age, amount, duration, percent, size, sizeOf, UNKNOWN } from "./figures.js";
 
 const KINDS = { cpu: "CPU", cuda: "GPU", simulated: "Simulated device" };
 // state → badge style, icon, word; fleet/cards.py has the same table
@@ -10,6 +10,8 @@ const STATES = {
   draining: ["note", "pause", "Draining"],
   drained: ["idle", "pause", "Drained"],
 };
+const SLOTS_DRAWN = 256;
+const RECENT_S = 10;
 const STALE = ["idle", "clock", "Stale"];
 
 export function write(node, text) {
@@ -39,7 +41,7 @@ export class Card {
     write(this.fields.kind, KINDS[worker.device.kind] ?? worker.device.kind);
     write(this.fields.device, worker.device.name);
     this.fields.device.title = worker.device.note ?? "";
-    this.node.classList.toggle("no-heat", !worker.device.power_watts && !worker.device.temperature_c);
+    this.node.classList.toggle("no-heat", (worker.figures.power_watts ?? worker.figures.temperature_c) === null);
   }
 
   show(worker) {
@@ -50,7 +52,7 @@ export class Card {
     set("uptime", duration(worker.uptime_s));
     set("utilization", percent(now.utilization));
     set("busy", percent(now.busy));
-    set("memory", `${size(now.memory_used_bytes)} / ${size(total)}`);
+    set("memory", sizeOf(now.memory_used_bytes, total));
     set("reserved", `${size(now.reserved_bytes)} / ${size(now.process_bytes)}`);
     set("requests", amount(now.requests_per_s));
     set("tokens", amount(now.tokens_per_s));
@@ -91,13 +93,29 @@ export class Card {
       el("span", { class: "num muted" }, size(model.size_bytes)),
       el("span", { class: "meter" }, el("i", { style: `width:${model.slots ? (100 * model.slots_used) / model.slots : 0}%` })),
       el("span", { class: "num small muted" }, `${model.slots_used} / ${model.slots} slots`),
+      el("div", { class: "slot-map", "data-model": model.id, "aria-hidden": "true" }, ...Array.from({ length: Math.min(model.slots, SLOTS_DRAWN) }, () => el("i"))),
     ));
     this.models.replaceChildren(...(rows.length ? rows : [el("li", { class: "faint none" }, "none resident")]));
   }
 
+  // the map of what is resident; the table beside it says the same in words
+  showSlots(adapters, now) {
+    for (const map of this.models.querySelectorAll(".slot-map")) {
+      const used = new Map(adapters.filter((adapter) => adapter.model === map.dataset.model).map((adapter) => [adapter.slot, adapter]));
+      [...map.children].forEach((cell, slot) => {
+        const adapter = used.get(slot);
+        const look = !adapter ? "" : `${adapter.pinned ? "pinned-slot " : ""}${now - adapter.last_used < RECENT_S ? "hot" : "warm"}`;
+        if (cell.className !== look) cell.className = look;
+        const title = adapter ? `slot ${slot}: ${adapter.version ?? "another team’s adapter"}` : "";
+        if (cell.title !== title) cell.title = title;
+      });
+    }
+  }
+
   // rows keep their place while their adapter stays: only figures change under the pointer
   showAdapters(adapters, now) {
-    const newest = [...adapters].sort((a, b) => b.last_used - a.last_used).slice(0, this.limit);
+    // most used first: an order that seldom changes
+    const newest = [...adapters].sort((a, b) => b.hits - a.hits || a.slot - b.slot).slice(0, this.limit);
     const wanted = new Map(newest.map((adapter) => [adapter.digest, adapter]));
     const rows = new Map([...this.adapters.querySelectorAll("[data-digest]")].map((row) => [row.dataset.digest, row]));
     for (const [digest, row] of rows) if (!wanted.has(digest)) row.remove();
@@ -105,6 +123,7 @@ export class Card {
       const row = rows.get(digest) ?? this.adapters.appendChild(adapterRow(adapter));
       fillRow(row, adapter, now);
     }
+    this.showSlots(adapters, now);
     const none = this.adapters.querySelector(".none");
     if (wanted.size > 0) none?.remove();
     else if (!none) this.adapters.replaceChildren(el("tr", { class: "none" }, el("td", { colspan: "7", class: "faint" }, "none resident")));

@@ -75,15 +75,15 @@ class Chart {
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "fleet", setSeries: false, scales: ["x", null] } },
       scales: {
         x: { time: true, range: () => this.window() },
-        y: { range: (plot, low, high) => [0, spec.ceiling ?? ceiling(high ?? 0, spec.least)] },
+        y: { range: (plot, low, high) => [0, spec.ceiling ? spec.ceiling * 1.04 : ceiling(high ?? 0, spec.least)] },
       },
       axes: [
-        { ...axis, size: 22, gap: 4, space: 70, values: (plot, splits) => splits.map((at) => clock(at, this.minutes <= 1)) },
+        { ...axis, size: 22, gap: 4, space: this.minutes <= 1 ? 64 : 48, values: (plot, splits) => splits.map((at) => clock(at, this.minutes <= 1)) },
         { ...axis, size: 46, gap: 4, space: 28, values: (plot, splits) => splits.map((value) => this.tick(value)) },
       ],
       series: [
         {},
-        ...spec.lines.map(([, , variable]) => ({ stroke: color(variable), width: 1.5, points: { show: (plot, series, first, last, gaps) => this.dots(plot, series) }, spanGaps: false })),
+        ...spec.lines.map(([, , variable]) => ({ stroke: color(variable), width: 1.5, points: { show: false, size: 4, width: 0, fill: color(variable), filter: (plot, series) => this.dots(plot, series) }, spanGaps: false })),
       ],
       hooks: { setCursor: [() => this.read()] },
     };
@@ -91,7 +91,7 @@ class Chart {
 
   tick(value) {
     if (this.spec.show === share) return `${percent(value)}%`;
-    return this.spec.show === size ? size(value) : amount(value);
+    return this.spec.show === size ? size(value) : amount(value).replace(".0", "");
   }
 
   // a second between two silent ones has no line: it gets a dot
@@ -101,7 +101,7 @@ class Chart {
     for (let at = 0; at < values.length; at += 1) {
       if (values[at] !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null) alone.push(at);
     }
-    return alone.length > 0 && alone.length < values.length ? alone : false;
+    return alone.length > 0 ? alone : null;
   }
 
   window() {

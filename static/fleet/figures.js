@@ -29,6 +29,14 @@ export function size(count) {
   return `${value.toFixed(unit === 0 || value >= 100 ? 0 : 1)} ${UNITS[unit]}`;
 }
 
+export function sizeOf(part, whole) {
+  if (missing(part) || missing(whole)) return `${size(part)} / ${size(whole)}`;
+  const found = UNITS.findIndex((unit, at) => whole < 999.5 * 1000 ** at);
+  const unit = found < 0 ? UNITS.length - 1 : found;
+  const digits = unit === 0 || whole >= 100 * 1000 ** unit ? 0 : 1;
+  return `${(part / 1000 ** unit).toFixed(digits)} / ${size(whole)}`;
+}
+
 export function duration(seconds) {
   if (missing(seconds)) return UNKNOWN;
   const whole = Math.trunc(Math.max(0, seconds));

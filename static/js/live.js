@@ -2,7 +2,7 @@
 // parts of the page that listen fetch themselves again. The server's HTML is the only rendering.
 import { openSocket } from "./socket.js";
 
-const WORDS = { live: "Live", connecting: "Connecting", offline: "Offline, trying again", paused: "Paused" };
+const WORDS = { live: "Updates live", connecting: "Connecting", offline: "Offline, trying again", paused: "Paused" };
 const DOTS = { live: "dot-ok", connecting: "dot-busy", offline: "dot-note", paused: "" };
 
 function show(state) {
