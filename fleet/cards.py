@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet import payloads
-from fleet.figures import UNKNOWN, age, amount, duration, percent, size
+from fleet.figures import UNKNOWN, age, amount, duration, percent, size, size_of
 from fleet.rows import FleetRows, WorkerRow
 from wire.telemetry import DeviceSample, ResidentModel
 
@@ -91,6 +91,11 @@ class Card:
     adapters: list[AdapterLine]
     adapters_in_all: int
 
+    @property
+    def heated(self) -> bool:
+        """Whether power or temperature is known."""
+        return self.figures[-1].value != UNKNOWN + " W / " + UNKNOWN + " °C"
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -105,9 +110,9 @@ class Summary:
 
 
 def make_card(row: WorkerRow, *, now: float, adapters: int | None = CARD_ADAPTERS) -> Card:
-    """The card of ``row`` with at most ``adapters`` lines, last used first."""
+    """The card of ``row`` with at most ``adapters`` lines, most used first."""
     live = row.live
-    lines = sorted(live.adapters or [] if live else [], key=lambda item: item.last_used, reverse=True)
+    lines = sorted(live.adapters or [] if live else [], key=lambda item: (-item.hits, item.slot))
     return Card(
         key=row.key,
         title=f"{row.machine}/{row.worker}",
@@ -144,7 +149,7 @@ def make_figures(now: payloads.Figures | None, device: DeviceSample) -> list[Fig
                "Of the whole device, all programs on it together", _meter(now and now.utilization), True),
         Figure("busy", "Busy", percent(now and now.busy), "%",
                "Share of the last second in which this worker ran a batch", _meter(now and now.busy), True),
-        Figure("memory", "Memory used", f"{size(used)} / {size(total)}", "",
+        Figure("memory", "Memory used", size_of(used, total), "",
                "Used on the device by all programs, and its total",
                _meter(used / total) if used is not None and total else None, True),
         Figure("reserved", "Reserved / measured",

@@ -34,6 +34,15 @@ def size(count: float | None) -> str:
     return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {UNITS[unit]}"
 
 
+def size_of(part: float | None, whole: float | None) -> str:
+    """``3.4 / 8.4 GB``: both in the unit of the whole where both are known."""
+    if part is None or whole is None:
+        return f"{size(part)} / {size(whole)}"
+    unit = next((at for at in range(len(UNITS)) if whole < 999.5 * 1000**at), len(UNITS) - 1)
+    digits = 0 if unit == 0 or whole >= 100 * 1000**unit else 1
+    return f"{part / 1000**unit:.{digits}f} / {size(whole)}"
+
+
 def duration(seconds: float | None) -> str:
     """A span in its two largest units: 14 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
     if seconds is None:

@@ -145,7 +145,7 @@ export class WorkerCharts {
     new IntersectionObserver((entries) => {
       this.visible = entries.at(-1).isIntersecting;
       if (this.visible) this.redraw?.();
-    }).observe(card);
+    }, { rootMargin: "400px" }).observe(card);
     new ResizeObserver(() => this.charts.forEach((chart) => chart.resize())).observe(card);
   }
 
