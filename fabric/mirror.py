@@ -21,6 +21,7 @@ from nats.js import api
 from nats.js.errors import APIError, NotFoundError
 
 from fabric.connection import Connection
+from fabric.tasks import end_task
 from wire import codec
 from wire.subjects import decode_token
 
@@ -29,6 +30,7 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_S = 1.0
 SILENCE_S = 3.0
 RETRY_S = 0.3
+ANSWER_S = 2.0
 INACTIVE_S = 10.0
 
 T = TypeVar("T")
@@ -78,9 +80,7 @@ class Mirror(Generic[T]):
         if self._task is None:
             return
         self._connection.forget_reconnect(self._end_pass)
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await end_task(self._task)
         self._task = None
 
     async def wait_ready(self, timeout_s: float) -> None:
@@ -119,7 +119,7 @@ class Mirror(Generic[T]):
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, cb=this.take)
         try:
-            info = await self._connection.jetstream().add_consumer(
+            info = await self._connection.jetstream(timeout=ANSWER_S).add_consumer(
                 f"KV_{self.bucket}",
                 api.ConsumerConfig(
                     deliver_subject=inbox,

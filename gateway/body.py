@@ -6,11 +6,8 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope
 
-from gateway.protocol import ENDED_EARLY
+from gateway.protocol import DISCARDED_BYTES, ENDED_EARLY
 from wire.errors import Code, ShoalError
-
-# Up to here an unread body is taken off the line so that the connection can be used again.
-DISCARDED_BYTES = 16 * 1024 * 1024
 
 
 class ClientGone(Exception):
@@ -33,7 +30,7 @@ async def read_body(
     whole = bytearray(first)
     while message.get("more_body", False):
         if len(whole) > limit_bytes:
-            raise _too_large(f"goes on after {len(whole)} bytes", limit_bytes, close=True)
+            raise _too_large(f"goes on after {len(whole)} bytes", limit_bytes, close=False)
         message = await _next(scope, receive, len(whole), declared, timeout_s)
         whole += message.get("body", b"")
     if len(whole) > limit_bytes:

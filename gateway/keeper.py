@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_S = 5.0
 RETRY_S = 0.2
+# A server that has just started may swallow a request; waiting long for that answer costs every waiting client.
+ANSWER_S = 1.0
 
 
 class QueueKeeper:
@@ -27,12 +29,12 @@ class QueueKeeper:
 
     def __init__(self, connection: Connection, queue: WorkQueue, settings: QueueSettings, metrics: Metrics) -> None:
         self.ready = False
-        self._connection = connection
         self._queue = queue
         self._settings = settings
         self._metrics = metrics
         self._stream_made: datetime | None = None
         self._lost_connection = False
+        self._js = connection.jetstream(timeout=ANSWER_S)
         connection.on_reconnect(self._note_reconnect)
 
     async def run(self) -> None:
@@ -61,10 +63,10 @@ class QueueKeeper:
             self._queue.stream_lost.clear()
             await self._ensure()
         try:
-            info = await self._connection.jetstream().stream_info(WORK_STREAM)
+            info = await self._js.stream_info(WORK_STREAM)
         except NotFoundError:
             await self._ensure()
-            info = await self._connection.jetstream().stream_info(WORK_STREAM)
+            info = await self._js.stream_info(WORK_STREAM)
         self._metrics.queue_messages.set(info.state.messages)
         self._metrics.queue_bytes.set(info.state.bytes)
         lost = self._lost_connection or info.created != self._stream_made
@@ -75,6 +77,5 @@ class QueueKeeper:
                 log.warning("queue or connection was lost, waiting jobs are published again", jobs=count)
 
     async def _ensure(self) -> None:
-        js = self._connection.jetstream()
-        await ensure_streams(js, self._settings)
-        await ensure_buckets(js, self._settings)
+        await ensure_streams(self._js, self._settings)
+        await ensure_buckets(self._js, self._settings)

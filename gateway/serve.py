@@ -11,6 +11,7 @@ from contextlib import suppress
 import structlog
 import uvicorn
 
+from fabric.tasks import end_task
 from gateway.app import build_app
 from gateway.plane import Gateway
 from gateway.protocol import GatewayProtocol
@@ -69,9 +70,7 @@ async def serve(gateway: Gateway, server: Server) -> None:
     try:
         await server.serve()
     finally:
-        plane.cancel()
-        with suppress(asyncio.CancelledError):
-            await plane
+        await end_task(plane)
     log.info("gateway stopped")
 
 
