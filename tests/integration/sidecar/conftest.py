@@ -73,7 +73,7 @@ class Bench:
             "cache_dir": self.home / f"cache-{machine}",
             "drain_s": 2.0,
         }
-        settings = SidecarSettings(**{**values, **changes})
+        settings = SidecarSettings(**{**values, **changes})  # type: ignore[arg-type]
         sidecar = Sidecar(settings)
         task = asyncio.create_task(sidecar.run())
         self.sidecars[machine] = (sidecar, task)
