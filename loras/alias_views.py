@@ -14,8 +14,9 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.principal import Principal
 from controlplane.pages import page
-from loras.page_queries import find_adapter, page_of, rollback_target
+from loras.page_queries import page_of, rollback_target
 from loras.page_rows import AdapterPage, AliasRow, differences
+from loras.queries import get_adapter
 from loras.services import move_alias, rollback
 from loras.views import chosen_version
 from wire.errors import Code, ShoalError
@@ -27,8 +28,7 @@ from wire.registry import Scope
 @page
 def move(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Points an alias at one version, if it still points where the preview said."""
-    principal.team(team, Scope.PUSH)
-    row = find_adapter(principal, team, name)
+    row = get_adapter(principal, team, name, scope=Scope.PUSH)
     adapter = page_of(principal, row)
     alias = request.GET.get("alias", LIVE)
     version = chosen_version(request, adapter)
@@ -47,8 +47,7 @@ def move(request: HttpRequest, principal: Principal, team: str, name: str) -> Ht
 @page
 def roll_back(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Points ``live`` at what served before."""
-    principal.team(team, Scope.PUSH)
-    row = find_adapter(principal, team, name)
+    row = get_adapter(principal, team, name, scope=Scope.PUSH)
     adapter = page_of(principal, row)
     target = rollback_target(row)
     if target is None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import msgspec
 from django.core.paginator import Paginator
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, OuterRef, Subquery
 
 from controlplane.accounts.principal import Principal, allows
-from controlplane.events.models import Event
 from fleet.models import BaseModel
 from loras.models import Adapter, Alias, AliasMove, Version, VersionFile
 from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
+from loras.queries import adapters_of, events_of
 from loras.states import State
-from wire.errors import Code, ShoalError
 from wire.names import LIVE
 from wire.registry import Scope
 from wire.reports import Report
@@ -32,18 +31,6 @@ _EVENT_LOOKS = {
     "alias.moved": ("move", "accent"),
     "alias.removed": ("tag", ""),
 }
-
-
-def find_adapter(principal: Principal, team: str, name: str) -> Adapter:
-    """An adapter of the principal's teams. Raises ``ShoalError(NOT_FOUND)``, also for another team's."""
-    adapter = (
-        Adapter.objects.select_related("team", "base_model", "created_by")
-        .filter(team__name=team, name=name, team_id__in=principal.team_ids)
-        .first()
-    )
-    if adapter is None:
-        raise ShoalError(Code.NOT_FOUND, f"There is no adapter {team}/{name} for you.")
-    return adapter
 
 
 def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
@@ -68,18 +55,9 @@ def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
 
 def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> ListPage:
     """One page of adapters, last changed first. A page beyond the last one is the last one."""
-    newest = Version.objects.filter(adapter=OuterRef("pk")).order_by("-number")
-    rows = _own(principal).annotate(
-        newest_state=Subquery(newest.values("state")[:1]),
-        newest_size_bytes=Subquery(newest.values("size_bytes")[:1]),
-    )
-    for word in wanted.search.lower().split():
-        rows = rows.filter(_word_filter(word))
-    if wanted.state:
-        rows = rows.filter(newest_state=wanted.state)
-    if wanted.base_model:
-        rows = rows.filter(base_model__model_id=wanted.base_model)
-    rows = rows.select_related("team", "base_model").prefetch_related("aliases").order_by("-updated_at", "-id")
+    sizes = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None).order_by("-number").values("size_bytes")
+    rows = adapters_of(principal, search=wanted.search, base_model=wanted.base_model, state=wanted.state)
+    rows = rows.annotate(newest_size_bytes=Subquery(sizes[:1])).order_by("-updated_at", "-id")
     found = Paginator(rows, PAGE_ROWS).get_page(page)
     return ListPage(
         rows=[_adapter_row(adapter) for adapter in found.object_list],
@@ -93,7 +71,7 @@ def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> 
 
 def has_adapters(principal: Principal) -> bool:
     """Whether the principal's teams have any adapter at all."""
-    return _own(principal).exists()
+    return adapters_of(principal).exists()
 
 
 def base_model_ids() -> list[str]:
@@ -119,11 +97,9 @@ def rollback_target(adapter: Adapter) -> dict[int, int] | None:
     return None
 
 
-def list_events(page: AdapterPage) -> list[EventRow]:
+def list_events(principal: Principal, page: AdapterPage) -> list[EventRow]:
     """The newest events about the adapter and its versions."""
-    name = page.full_name
-    about = Q(subject=name) | Q(subject__startswith=f"{name}@")
-    events = Event.objects.filter(about, team__name=page.team).select_related("actor")[:EVENT_ROWS]
+    events = events_of(principal, adapter=page.full_name).filter(team__name=page.team)[:EVENT_ROWS]
     return [
         EventRow(
             kind=event.kind,
@@ -135,17 +111,6 @@ def list_events(page: AdapterPage) -> list[EventRow]:
         )
         for event in events
     ]
-
-
-def _own(principal: Principal) -> QuerySet[Adapter]:
-    return Adapter.objects.filter(team_id__in=principal.team_ids)
-
-
-def _word_filter(word: str) -> Q:
-    team, slash, name = word.partition("/")
-    if slash:
-        return Q(team__name__endswith=team, name__startswith=name)
-    return Q(name__icontains=word) | Q(team__name__icontains=word) | Q(base_model__model_id__icontains=word)
 
 
 def _version_row(version: Version, aliases: list[AliasRow]) -> VersionRow:

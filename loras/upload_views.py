@@ -14,8 +14,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
-from loras.page_queries import find_adapter, page_of
+from loras.page_queries import base_model_ids, page_of
 from loras.page_rows import AdapterPage, VersionRow
+from loras.queries import get_adapter
 from loras.services import answer_question, receive_upload
 from loras.snippets import upload_snippets, usage_snippets
 from loras.uploads.handlers import raise_upload_error
@@ -50,7 +51,7 @@ def upload(request: HttpRequest, principal: Principal) -> HttpResponse:
 @page
 def version_verdict(request: HttpRequest, principal: Principal, team: str, name: str, number: int) -> HttpResponse:
     """The verdict card alone, as the upload page replaces it."""
-    adapter = page_of(principal, find_adapter(principal, team, name))
+    adapter = page_of(principal, get_adapter(principal, team, name))
     return render(request, "loras/verdict.html", verdict_context(adapter, adapter.version(number)))
 
 
@@ -58,8 +59,7 @@ def version_verdict(request: HttpRequest, principal: Principal, team: str, name:
 @page
 def answer(request: HttpRequest, principal: Principal, team: str, name: str, number: int) -> HttpResponse:
     """The one fact that ``needs_input`` asked for."""
-    principal.team(team, Scope.PUSH)
-    version = find_adapter(principal, team, name).versions.filter(number=number).first()
+    version = get_adapter(principal, team, name, scope=Scope.PUSH).versions.filter(number=number).first()
     if version is None:
         raise ShoalError(Code.VERSION_NOT_FOUND, f"{team}/{name} has no version {number}.")
     field, value = request.POST.get("field", ""), request.POST.get("value", "")
@@ -84,7 +84,7 @@ def _form_context(request: HttpRequest, principal: Principal) -> dict[str, objec
     watched = parse_address(request.GET.get("watch", ""))
     verdict = {}
     if watched is not None and watched.version is not None:
-        found = page_of(principal, find_adapter(principal, watched.name.team, watched.name.adapter))
+        found = page_of(principal, get_adapter(principal, watched.name.team, watched.name.adapter))
         verdict = verdict_context(found, found.version(watched.version))
     return {
         "section": "upload",
@@ -94,6 +94,7 @@ def _form_context(request: HttpRequest, principal: Principal) -> dict[str, objec
         "placeholder": placeholder,
         "snippets": upload_snippets(placeholder, web_url(request)),
         "verdict_url": reverse("version_verdict", args=["team", "adapter", 0]),
+        "bases": base_model_ids(),
         "max_bytes": settings.SHOAL.upload_max_bytes,
         **verdict,
     }

@@ -11,7 +11,6 @@ from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
 from loras.page_queries import (
     base_model_ids,
-    find_adapter,
     has_adapters,
     list_adapters,
     list_events,
@@ -20,6 +19,7 @@ from loras.page_queries import (
     rollback_target,
 )
 from loras.page_rows import AdapterPage, ListFilter, VersionRow
+from loras.queries import get_adapter
 from loras.snippets import upload_snippets, usage_snippets
 from loras.states import State
 from wire.errors import Code, ShoalError
@@ -56,7 +56,7 @@ def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
 @page
 def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Overview: how to use it, who made it."""
-    adapter = page_of(principal, find_adapter(principal, team, name))
+    adapter = page_of(principal, get_adapter(principal, team, name))
     return _tab(request, adapter, "overview", snippets=usage_snippets(adapter.full_name, gateway_url()))
 
 
@@ -64,7 +64,7 @@ def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: 
 @page
 def adapter_versions(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """All versions and where the aliases point."""
-    row = find_adapter(principal, team, name)
+    row = get_adapter(principal, team, name)
     return _tab(request, page_of(principal, row), "versions", can_roll_back=rollback_target(row) is not None)
 
 
@@ -72,7 +72,7 @@ def adapter_versions(request: HttpRequest, principal: Principal, team: str, name
 @page
 def adapter_files(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Files of one version."""
-    row = find_adapter(principal, team, name)
+    row = get_adapter(principal, team, name)
     adapter = page_of(principal, row)
     version = chosen_version(request, adapter)
     return _tab(request, adapter, "files", version=version, files=list_files(row, version.number) if version else [])
@@ -82,7 +82,7 @@ def adapter_files(request: HttpRequest, principal: Principal, team: str, name: s
 @page
 def adapter_report(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """The verdict on one version."""
-    adapter = page_of(principal, find_adapter(principal, team, name))
+    adapter = page_of(principal, get_adapter(principal, team, name))
     return _tab(request, adapter, "report", version=chosen_version(request, adapter, newest=True))
 
 
@@ -90,8 +90,8 @@ def adapter_report(request: HttpRequest, principal: Principal, team: str, name: 
 @page
 def adapter_events(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Who did what, newest first."""
-    adapter = page_of(principal, find_adapter(principal, team, name))
-    return _tab(request, adapter, "events", events=list_events(adapter))
+    adapter = page_of(principal, get_adapter(principal, team, name))
+    return _tab(request, adapter, "events", events=list_events(principal, adapter))
 
 
 def chosen_version(request: HttpRequest, adapter: AdapterPage, *, newest: bool = False) -> VersionRow | None:

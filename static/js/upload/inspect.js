@@ -101,8 +101,8 @@ async function inspectWeights(item, findings) {
   }
 }
 
-// {facts or null, findings, archive, kept, ignored, sizeBytes}
-export async function inspect(items) {
+// knownBases are the ids of registered base models. Gives {facts or null, findings, archive, kept, ignored, sizeBytes}
+export async function inspect(items, knownBases) {
   const kept = items.filter(({ path }) => !JUNK.test(path));
   const ignored = items.filter(({ path }) => JUNK.test(path));
   const findings = (await Promise.all(kept.map(checkFile))).filter(Boolean);
@@ -120,6 +120,10 @@ export async function inspect(items) {
     if (read.error) findings.push(finding("fail", "CONFIG_INVALID", configItem.path, read.error, "Copy the file from the training run again."));
   } else if (!archive && kept.length > 0 && !kept.some(({ path }) => baseName(path) === CONFIG)) {
     findings.push(finding("note", "CONFIG_MISSING", CONFIG, "No adapter_config.json was chosen.", "Add it, so that rank, alpha and base model are known."));
+  }
+  const base = config?.base_model_name_or_path;
+  if (base && !knownBases.includes(base)) {
+    findings.push(finding("note", "BASE_MODEL_UNKNOWN", CONFIG, `The base model ${base} is not registered here.`, "You will be asked which registered base model it was trained on."));
   }
   const tensors = weightsItem ? await inspectWeights(weightsItem, findings) : [];
   return {

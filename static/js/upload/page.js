@@ -56,7 +56,7 @@ async function choose(items) {
     showToast("warning", "Nothing readable was in that drop. An empty folder?");
     return;
   }
-  chosen = await inspect(items);
+  chosen = await inspect(items, form.dataset.bases.split(" "));
   suggestName(items);
   fillSnippets();
   drawPreview(preview, chosen);
@@ -86,10 +86,10 @@ async function showVerdict(name, number) {
   const answer = await fetch(verdictAddress(name, number), { credentials: "same-origin" });
   if (!answer.ok) throw new Error(`verdict answered ${answer.status}`);
   verdictPlace.innerHTML = await answer.text();
+  verdictPlace.hidden = false;
   window.htmx.process(verdictPlace);
   prepareSwitches(verdictPlace);
   followVerdict();
-  verdictPlace.scrollIntoView({ block: "nearest", behavior: "smooth" });
 }
 
 function followVerdict() {
@@ -107,6 +107,8 @@ async function upload() {
   let transfer = null;
   const card = new ProgressCard(document.getElementById("progress"), { name, items, onCancel: () => transfer.cancel() });
   sendButton.disabled = true;
+  verdictPlace.hidden = true;
+  scrollTo({ top: 0 });
   try {
     transfer = send(form.dataset.api, body, { csrf: csrfToken(), onProgress: (loaded, total) => card.update(loaded, total) });
     const version = await transfer.done;
