@@ -24,10 +24,11 @@ def _credential_rows(home: Home, *, first_boot: bool) -> list[tuple[str, str]]:
     if not first_boot:
         return [("sign in", f"see {home.credentials_path}")]
     made = home.read_credentials()
-    if made is None:
-        return [("sign in", "with an account of the existing database")]
-    return [
-        ("user", made.username),
-        ("password", f"{made.password}   (shown this once, kept in {home.credentials_path})"),
-        ("API key", f"{made.api_key}   (likewise)"),
-    ]
+    if made is None or made.password is None:
+        rows = [("sign in", "with an account of the existing database")]
+    else:
+        shown_once = f"shown this once, kept in {home.credentials_path}"
+        rows = [("user", made.username or ""), ("password", f"{made.password}   ({shown_once})")]
+    if made is not None and made.api_key is not None:
+        rows.append(("API key", f"{made.api_key}   (in the same file)"))
+    return rows

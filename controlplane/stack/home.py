@@ -25,11 +25,14 @@ class Endpoints(msgspec.Struct, frozen=True):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """First account of a home, as ``credentials.json`` (mode 600) holds it."""
+    """First account of a home, as ``credentials.json`` (mode 600) holds it.
 
-    username: str
-    password: str
-    api_key: str
+    User and password are unknown when the database had an administrator before this home was made.
+    """
+
+    username: str | None
+    password: str | None
+    api_key: str | None
 
 
 class Holder(msgspec.Struct, frozen=True):

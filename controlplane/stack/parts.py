@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,7 +25,7 @@ class Part:
     """One child.
 
     ``needs`` names parts that are ready (or, for ``once`` parts, done) before this one starts. ``once`` parts run to
-    their end; exit status 0 is their readiness and they are not started again.
+    their end; exit status 0 is their readiness and they are not started again. Lines that match ``noise`` are left out.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Part:
     stop_stage: StopStage = StopStage.WORK
     niceness: int = 0
     grace_s: float = 10.0
+    noise: re.Pattern[str] | None = None
 
 
 def check_plan(parts: Sequence[Part]) -> None:

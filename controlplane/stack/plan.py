@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def _nats(plan: Plan) -> Part:
     config = plan.home.run_dir / "nats.conf"
     config.write_text(
         f'host: "127.0.0.1"\nport: {port}\nmax_payload: 8MB\n'
-        # work in memory is bounded by the streams; the store holds the registry's mirror and dead jobs
+        # the work queue is in memory and bounded by its stream; the store holds the registry's mirror and dead jobs
         f'jetstream {{\n  store_dir: "{plan.home.root / "nats"}"\n  max_mem: 1GB\n  max_file: 10GB\n}}\n'
     )
     return Part(
@@ -70,6 +71,7 @@ def _nats(plan: Plan) -> Part:
         plan.environments.server(),
         check=NatsReady("127.0.0.1", port),
         stop_stage=StopStage.STORE,
+        noise=re.compile(r"\[INF\]"),
     )
 
 
@@ -87,6 +89,8 @@ def _valkey(plan: Plan) -> Part:
         plan.environments.server(),
         check=RedisReady("127.0.0.1", port),
         stop_stage=StopStage.STORE,
+        # true, but no news for a queue of this size, and said at every start
+        noise=re.compile("Memory overcommit must be enabled|scheduling shutdown|ready to exit"),
     )
 
 

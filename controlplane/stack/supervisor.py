@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -56,7 +57,7 @@ class Supervisor:
         ]
         for keeper in self._keepers:
             keeper.add_done_callback(self._note_dead_keeper)
-        all_ready = asyncio.gather(*(kept.ready.wait() for kept in self._kept.values()))
+        all_ready = asyncio.create_task(_wait_for(kept.ready for kept in self._kept.values()))
         try:
             awaited: set[asyncio.Future[Any]] = {all_ready, self._failed}
             done, _ = await asyncio.wait(awaited, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +95,7 @@ class Supervisor:
 
     async def _keep(self, kept: _Kept) -> None:
         kept.reason = f"waits for {', '.join(kept.part.needs)}" if kept.part.needs else kept.reason
-        await self._unless_stopping(asyncio.gather(*(self._kept[need].ready.wait() for need in kept.part.needs)))
+        await self._wait_unless_stopping([self._kept[need].ready for need in kept.part.needs])
         while not self._stopping.is_set():
             status = await self._live_once(kept)
             if self._stopping.is_set():
@@ -108,7 +109,7 @@ class Supervisor:
         """One life of the part; returns its exit status."""
         name = kept.part.name
         try:
-            child = await Child.start(kept.part, mark=self._mark, on_line=lambda line: self._printer.line(name, line))
+            child = await Child.start(kept.part, mark=self._mark, on_line=partial(self._print, kept.part))
         except OSError as error:
             self._say(name, f"cannot start {kept.part.command[0]}: {error}")
             kept.backoff = kept.backoff.after_death(0.0)
@@ -152,14 +153,13 @@ class Supervisor:
             async with asyncio.timeout(wait_s):
                 await self._stopping.wait()
 
-    async def _unless_stopping(self, waited: asyncio.Future[list[bool]]) -> None:
-        stopping = asyncio.create_task(self._stopping.wait())
+    async def _wait_unless_stopping(self, events: Sequence[asyncio.Event]) -> None:
+        waits = {asyncio.create_task(_wait_for(events)), asyncio.create_task(_wait_for([self._stopping]))}
         try:
-            awaited: set[asyncio.Future[Any]] = {waited, stopping}
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
-            waited.cancel()
+            for wait in waits:
+                wait.cancel()
 
     async def _stop_one(self, kept: _Kept) -> None:
         child = kept.child
@@ -180,5 +180,14 @@ class Supervisor:
         waiting = [f"  {name}: {kept.reason}" for name, kept in self._kept.items() if not kept.ready.is_set()]
         return "\n".join([f"not ready after {timeout_s:g} s:", *waiting])
 
+    def _print(self, part: Part, line: str) -> None:
+        if part.noise is None or not part.noise.search(line):
+            self._printer.line(part.name, line)
+
     def _say(self, name: str, text: str) -> None:
         self._printer.line(name, text, loud=True)
+
+
+async def _wait_for(events: Iterable[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()

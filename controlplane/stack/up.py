@@ -81,7 +81,7 @@ def _run(settings: StackSettings, home: Home, lock: HomeLock, stack: ExitStack, 
 async def _until_key_works(home: Home, endpoints: Endpoints, *, timeout_s: float) -> None:
     """Return once the first API key reaches a model through the gateway, so that what is printed works at once."""
     credentials = home.read_credentials()
-    if credentials is None:
+    if credentials is None or credentials.api_key is None:
         return
     check = HttpOk(f"{endpoints.gateway}/v1/models", bearer=credentials.api_key, expect=b'"id"')
     limit = time.monotonic() + timeout_s
