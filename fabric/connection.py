@@ -35,6 +35,8 @@ class Connection(Client):
         self._told_on_reconnect.remove(callback)
 
     async def log_disconnect(self) -> None:
+        if self.is_closed:
+            return
         log.warning("lost the connection to NATS, trying again until it is back", client=self.name)
 
     async def log_closed(self) -> None:

@@ -199,7 +199,9 @@ async def running_stand(nats_url: str, **changes: object) -> AsyncIterator[Stand
         await until(lambda: server.started and not gateway.missing())
         url = f"http://127.0.0.1:{server.ports[0]}"
         headers = {"authorization": f"Bearer {SECRET}"}
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
+        async with httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=30, limits=httpx.Limits(max_connections=None)
+        ) as client:
             yield Stand(url, client, gateway, consumer, connection)
     finally:
         server.should_exit = True

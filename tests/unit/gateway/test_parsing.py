@@ -1,0 +1,80 @@
+"""Properties of body parsing; the table of bad bodies runs against the real server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.parsing import EmbeddingsRequest, estimate_tokens, parse_embeddings
+from wire.errors import Code, ShoalError
+
+texts_of = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=10)
+
+
+@given(texts_of, st.booleans(), st.sampled_from([None, "float", "base64"]))
+def test_right_bodies_come_out_as_they_went_in(texts: list[str], truncate: bool, encoding: str | None) -> None:
+    body = {"model": "m", "input": texts, "truncate": truncate, "encoding_format": encoding, "user": None}
+    parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10)
+    assert parsed == EmbeddingsRequest("m", texts, encoding == "base64", truncate, None)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_with_a_code(body: bytes) -> None:
+    with pytest.raises(ShoalError) as caught:
+        parse_embeddings(body, max_inputs=10)
+    assert caught.value.status == 400
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["model", "input", "encoding_format", "dimensions", "truncate", "user", "x"]), json_values
+    )
+)
+def test_any_json_is_taken_or_refused_never_a_crash(body: dict[str, object]) -> None:
+    try:
+        parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10)
+    except ShoalError as error:
+        assert error.status == 400  # noqa: PT017 - both ends are right, neither may be another
+    else:
+        assert parsed.model == body["model"]
+        assert parsed.texts == (body["input"] if isinstance(body["input"], list) else [body["input"]])
+
+
+@pytest.mark.parametrize(
+    "body", ['{"model": "a", "input": "x", "input": "y"}', '{"user": "a", "model": "a", "input": ["b"], "user": "c"}']
+)
+def test_a_field_given_twice_is_refused(body: str) -> None:
+    with pytest.raises(ShoalError) as caught:
+        parse_embeddings(body.encode(), max_inputs=10)
+    assert caught.value.code is Code.INVALID_JSON
+
+
+def test_field_names_as_texts_are_no_duplicates() -> None:
+    body = {"model": "input", "input": ["input", "model", "input", '{"input": "input"}'], "user": "user"}
+    assert parse_embeddings(json.dumps(body).encode(), max_inputs=10).texts == body["input"]
+
+
+def test_number_too_long_for_python_in_a_suspicious_body() -> None:
+    body = b'{"model": "m", "input": ["input", "x"], "seed": ' + b"9" * 10_000 + b"}"
+    assert parse_embeddings(body, max_inputs=10).texts == ["input", "x"]
+
+
+@given(texts_of, st.integers(1, 600))
+def test_estimate_is_bounded(texts: list[str], max_tokens: int) -> None:
+    estimate = estimate_tokens(texts, max_tokens)
+    assert len(texts) * min(2, max_tokens) <= estimate <= len(texts) * max_tokens
+    assert estimate <= sum(len(text.encode()) // 4 + 2 for text in texts)
