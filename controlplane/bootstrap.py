@@ -41,14 +41,19 @@ PACKAGED_MODELS = [
 ]
 
 
-def bootstrap_site(keep: Callable[[dict[str, str]], None] | None = None) -> dict[str, str]:
-    """Make what is missing; the secrets that were made now (``username`` with ``password``, ``api_key``,
-    ``machine_key``), each of which nobody can read later. Raises ``ShoalError(MODEL_UNLOADABLE)``.
+def bootstrap_site() -> dict[str, str]:
+    """Make what is missing: :func:`bootstrap_accounts`, whose secrets are returned, and :func:`bootstrap_models`."""
+    made = bootstrap_accounts()
+    bootstrap_models()
+    return made
+
+
+def bootstrap_accounts(keep: Callable[[dict[str, str]], None] | None = None) -> dict[str, str]:
+    """The secrets that were made now (``username`` with ``password``, ``api_key``, ``machine_key``), each of which
+    nobody can read later.
 
     ``keep`` gets them before they are committed: a crash then leaves secrets that never counted, not lost ones.
     """
-    # what may fail comes first: secrets are shown right after they were stored, or never
-    _register_packaged_models()
     made: dict[str, str] = {}
     with transaction.atomic():
         admin = User.objects.select_for_update().filter(is_superuser=True).order_by("pk").first()
@@ -67,7 +72,8 @@ def bootstrap_site(keep: Callable[[dict[str, str]], None] | None = None) -> dict
     return made
 
 
-def _register_packaged_models() -> None:
+def bootstrap_models() -> None:
+    """Register the packaged base models that are installed and unknown. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
     for model in PACKAGED_MODELS:
         known = BaseModel.objects.filter(model_id=model.model_id, source=model.source).exists()
         if not known and find_spec(model.package) is not None:

@@ -14,7 +14,7 @@ app.config_from_object("controlplane.settings.queue:CELERY")
 app.autodiscover_tasks(["controlplane.events", "loras", "fleet"])
 
 
-@setup_logging.connect
+@setup_logging.connect  # type: ignore[untyped-decorator]
 def keep_django_logging(**_: object) -> None:
     """Leave logging as Django configured it; without a receiver Celery would install its own."""
     from logging.config import dictConfig

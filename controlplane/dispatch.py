@@ -34,8 +34,6 @@ def dispatch_now(task: Task[Any, Any], *ids: int) -> bool:
         task.apply_async(args=ids)
     except (KombuError, RedisError, OSError) as error:
         _Pause.until = time.monotonic() + PAUSE_S
-        log.warning(
-            "broker away: the next sweep picks this up", task=task.name, ids=ids, error=str(error)[:200]
-        )
+        log.warning("broker away: the next sweep picks this up", task=task.name, ids=ids, error=str(error)[:200])
         return False
     return True

@@ -18,9 +18,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     """200 when the database is migrated and Redis answers, else 503; each part is named with its state."""
     parts = {"database": _database(), "redis": _redis()}
     ready = all(state == "ok" for state in parts.values())
-    return JsonResponse(
-        {"status": "ready" if ready else "not_ready", "parts": parts}, status=200 if ready else 503
-    )
+    return JsonResponse({"status": "ready" if ready else "not_ready", "parts": parts}, status=200 if ready else 503)
 
 
 def _database() -> str:

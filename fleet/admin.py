@@ -22,9 +22,14 @@ class BaseModelAdmin(ReadOnlyAdmin):
     @admin.action(description="Read the weights' manifest again")
     def read_again(self, request: HttpRequest, queryset: QuerySet[BaseModel]) -> None:
         for model in queryset:
-            wanted = {"model_id": model.model_id, "pool": model.pool, "pinned": model.pinned}
             try:
-                register_base_model(source=model.source, actor=acting_user(request), **wanted)
+                register_base_model(
+                    source=model.source,
+                    model_id=model.model_id,
+                    pool=model.pool,
+                    pinned=model.pinned,
+                    actor=acting_user(request),
+                )
             except ShoalError as error:
                 self.message_user(request, error.info.message, messages.ERROR)
 

@@ -93,7 +93,9 @@ def read_manifest(*, source: str, model_id: str) -> Manifest:
         ) from None
     if done.returncode != 0:
         raise ShoalError(
-            Code.MODEL_UNLOADABLE, f"The manifest of {source} cannot be made: {_last_words(done.stderr)}", param="source"
+            Code.MODEL_UNLOADABLE,
+            f"The manifest of {source} cannot be made: {_last_words(done.stderr)}",
+            param="source",
         )
     try:
         return decode_json(done.stdout, Manifest)

@@ -24,7 +24,7 @@ def adapter_records(names: list[str] | None = None) -> dict[str, AdapterRecord]:
         rows = rows.filter(_any_of(names))
     found = {}
     for row in rows:
-        versions: list[Version] = row.ready_versions  # type: ignore[attr-defined]
+        versions: list[Version] = row.ready_versions
         if versions and row.base_model is not None:
             found[row.full_name] = AdapterRecord(
                 name=row.full_name,

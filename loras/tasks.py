@@ -8,7 +8,7 @@ from celery import shared_task
 log = structlog.get_logger("loras.tasks")
 
 
-@shared_task(name="loras.validate_version")
+@shared_task(name="loras.validate_version")  # type: ignore[untyped-decorator]
 def validate_version(version_id: int) -> None:
     """Validate one version unless somebody else does."""
     from loras.services import abandon_claim, claim_validation, validate_claimed
@@ -23,7 +23,7 @@ def validate_version(version_id: int) -> None:
         abandon_claim(claim=claim, error=error)
 
 
-@shared_task(name="loras.sweep_versions")
+@shared_task(name="loras.sweep_versions")  # type: ignore[untyped-decorator]
 def sweep_versions() -> None:
     """Move on versions that wait too long."""
     from loras import services
@@ -31,7 +31,7 @@ def sweep_versions() -> None:
     services.sweep_versions()
 
 
-@shared_task(name="loras.sweep_incoming")
+@shared_task(name="loras.sweep_incoming")  # type: ignore[untyped-decorator]
 def sweep_incoming() -> None:
     """Delete left-over files and content that nothing uses."""
     from loras import services

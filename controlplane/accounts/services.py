@@ -53,7 +53,9 @@ def create_team_for(*, user: User, name: str = "") -> Team:
             with transaction.atomic():
                 team = Team.objects.create(name=candidate)
                 Membership.objects.create(team=team, user=user, role=Membership.Role.OWNER)
-                record_event(kind="team.created", subject=candidate, message=f"Team {candidate} created", team=team, actor=user)
+                record_event(
+                    kind="team.created", subject=candidate, message=f"Team {candidate} created", team=team, actor=user
+                )
         except IntegrityError:
             if name:
                 raise ShoalError(Code.CONFLICT, f"The team {name} exists already.", param="name") from None
@@ -135,9 +137,7 @@ def find_usable_key(secret: str) -> ApiKey | None:
     """The key with this secret, unless it is revoked or expired."""
     if not secret.startswith(SECRET_PREFIX):
         return None
-    return (
-        ApiKey.objects.usable().select_related("team", "created_by").filter(sha256=hash_secret(secret)).first()
-    )
+    return ApiKey.objects.usable().select_related("team", "created_by").filter(sha256=hash_secret(secret)).first()
 
 
 def note_key_use(key: ApiKey) -> None:

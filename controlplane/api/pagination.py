@@ -11,4 +11,4 @@ class NewestFirst(CursorPagination):
     page_size = 50
     page_size_query_param = "limit"
     max_page_size = 200
-    ordering = "-id"
+    ordering: str | tuple[str, ...] = "-id"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from django.conf import settings
 from django.http.multipartparser import MultiPartParser as DjangoMultiPartParser
@@ -42,7 +42,7 @@ class FolderMultiPartParser(MultiPartParser):
         meta = {**request.META, "CONTENT_TYPE": media_type}
         encoding = (parser_context or {}).get("encoding", settings.DEFAULT_CHARSET)
         try:
-            data, files = _KeepsFolders(meta, stream, request.upload_handlers, encoding).parse()
+            data, files = _KeepsFolders(meta, cast("Any", stream), request.upload_handlers, encoding).parse()
         except MultiPartParserError as error:
             raise ParseError(f"The multipart body cannot be read: {error}") from error
         return DataAndFiles(data, MultiValueDict(files))

@@ -27,7 +27,7 @@ READ_TIMEOUT_S = 20.0
 UNREACHABLE = (NatsError, APIError, NotFoundError, TopologyConflict, OSError, TimeoutError)
 
 
-class BucketsAway(Exception):  # noqa: N818 - a state of the world, not a mistake
+class BucketsAway(Exception):
     """NATS or a bucket did not answer; the database keeps what must still be written."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 
-@shared_task(name="events.drain_outbox")
+@shared_task(name="events.drain_outbox")  # type: ignore[untyped-decorator]
 def drain_outbox() -> None:
     """Tell the data plane what changed."""
     from controlplane.events.registry import drain_outbox_rows
@@ -13,7 +13,7 @@ def drain_outbox() -> None:
     drain_outbox_rows()
 
 
-@shared_task(name="events.reconcile_registry")
+@shared_task(name="events.reconcile_registry")  # type: ignore[untyped-decorator]
 def reconcile_registry() -> None:
     """Compare all KV entries with the database."""
     import structlog

@@ -129,7 +129,7 @@ class Environment(BaseSettings):
 def load_environment() -> Environment:
     """The environment of this process. Raises ``ImproperlyConfigured`` with one line for each wrong value."""
     try:
-        found = Environment()
+        found = Environment()  # type: ignore[call-arg]  # pydantic fills it from the environment
     except ValidationError as error:
         lines = [f"  {'.'.join(str(part) for part in row['loc'])}: {row['msg']}" for row in error.errors()]
         raise ImproperlyConfigured("settings cannot be used:\n" + "\n".join(lines)) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kombu import Queue
+from kombu.entity import Queue
 
 from controlplane.settings.environment import Environment, load_environment
 
@@ -35,7 +35,7 @@ def celery_config(environment: Environment) -> dict[str, Any]:
         "task_track_started": False,
         "task_default_queue": DEFAULT_QUEUE,
         # a worker started without -Q serves both
-        "task_queues": [Queue(DEFAULT_QUEUE), Queue(VALIDATE_QUEUE)],
+        "task_queues": [Queue(name) for name in (DEFAULT_QUEUE, VALIDATE_QUEUE)],  # type: ignore[no-untyped-call]
         "task_routes": {"loras.validate_version": {"queue": VALIDATE_QUEUE}},
         "worker_prefetch_multiplier": 1,
         "worker_hijack_root_logger": False,

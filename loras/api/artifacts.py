@@ -56,7 +56,11 @@ class ArtifactView(APIView):
         artifact = Artifact.objects.filter(sha256=sha256).first() if canonical_exists(sha256) else None
         if artifact is None:
             raise ShoalError(Code.NOT_FOUND, f"There is no artifact {sha256[:64]}.")
-        headers = {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes", "Cache-Control": "private, immutable, max-age=31536000"}
+        headers = {
+            "ETag": f'"{sha256}"',
+            "Accept-Ranges": "bytes",
+            "Cache-Control": "private, immutable, max-age=31536000",
+        }
         if headers["ETag"] in request.headers.get("If-None-Match", ""):
             return HttpResponse(status=304, headers=headers)
         wanted = requested_range(request.headers.get("Range", ""), artifact.size_bytes)

@@ -54,15 +54,14 @@ class AdapterBody(serializers.Serializer[Adapter]):
         return adapter.created_by.get_username() if adapter.created_by else None
 
     def get_url(self, adapter: Adapter) -> str:
-        return self.context["request"].build_absolute_uri(
-            reverse("api-adapter", args=[adapter.team.name, adapter.name])
-        )
+        path = reverse("api-adapter", args=[adapter.team.name, adapter.name])
+        return str(self.context["request"].build_absolute_uri(path))
 
 
 class RowBody(serializers.Serializer[Any]):
     """One check of a validation."""
 
-    check = serializers.CharField()  # type: ignore[assignment]
+    check = serializers.CharField()
     outcome = serializers.ChoiceField(choices=[outcome.value for outcome in Outcome])
     code = serializers.CharField()
     found = serializers.CharField()
@@ -163,7 +162,9 @@ class UploadForm(serializers.Serializer[Any]):
         child=serializers.FileField(), required=False, help_text="Files of a folder; also as files[]."
     )
     paths = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Their relative paths in the same order; also as paths[]."
+        child=serializers.CharField(),
+        required=False,
+        help_text="Their relative paths in the same order; also as paths[].",
     )
 
 

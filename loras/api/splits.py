@@ -21,7 +21,7 @@ def read_split(form: Mapping[str, Any]) -> Split:
     return {form["version"]: 100} if "version" in form else _weights(form["split"], "split")
 
 
-def read_expect(form: Mapping[str, Any]) -> Split | None | AnyTarget:
+def read_expect(form: Mapping[str, Any]) -> Split | AnyTarget | None:
     """Where the caller believes the alias points: a split, ``{"version": 3}``, ``{"split": …}``, or null for nowhere."""
     if "expect" not in form:
         return ANYTHING

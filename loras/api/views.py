@@ -74,7 +74,7 @@ class UploadMixin(APIView):
         data = request.data
         raise_upload_error(request._request.META)
         names = set(kind().fields) - {"file", "files", "paths"}
-        form = kind(data={name: data[name] for name in names if name in data})
+        form = kind(data={name: data.get(name) for name in names if name in data})
         form.is_valid(raise_exception=True)
         return dict(form.validated_data)
 
@@ -249,4 +249,3 @@ def adapter_answer(request: Request, team: str, name: str) -> Response:
     """The adapter as it is now."""
     adapter = get_adapter(principal_of(request), team, name)
     return Response(AdapterBody(adapter, context={"request": request}).data)
-

@@ -33,7 +33,7 @@ def move_alias(
     adapter: Adapter,
     alias: str,
     split: Split,
-    expect: Split | None | AnyTarget = ANYTHING,
+    expect: Split | AnyTarget | None = ANYTHING,
     actor: User | None = None,
     confirm: bool = False,
 ) -> Alias:
@@ -145,7 +145,7 @@ def _checked_split(alias: str, split: Split) -> dict[int, int]:
     return {next(iter(split)): 100} if len(split) == 1 else dict(sorted(split.items()))
 
 
-def _check_expected(alias: str, current: dict[int, int] | None, expect: Split | None | AnyTarget) -> None:
+def _check_expected(alias: str, current: dict[int, int] | None, expect: Split | AnyTarget | None) -> None:
     if isinstance(expect, AnyTarget):
         return
     wanted = None if expect is None else _checked_split(alias, expect)
@@ -164,9 +164,7 @@ def _check_targets(adapter: Adapter, alias: str, split: Split, *, confirm: bool)
     for number in split:
         version = found.get(number)
         if version is None or version.duplicate_of_id is not None:
-            raise ShoalError(
-                Code.VERSION_NOT_FOUND, f"{adapter.full_name} has no version {number}.", param="version"
-            )
+            raise ShoalError(Code.VERSION_NOT_FOUND, f"{adapter.full_name} has no version {number}.", param="version")
         if version.state != State.READY:
             raise ShoalError(
                 Code.VERSION_NOT_READY, f"{version} is {version.state}; an alias needs ready versions.", param="version"

@@ -24,9 +24,7 @@ def store_content(location: Path, sha256: str, size_bytes: int) -> None:
     The row comes first: while it is fresh, unused content is not collected, so that nothing removes the bytes
     between here and the version that will use them.
     """
-    Artifact.objects.update_or_create(
-        sha256=sha256, defaults={"size_bytes": size_bytes, "stored_at": timezone.now()}
-    )
+    Artifact.objects.update_or_create(sha256=sha256, defaults={"size_bytes": size_bytes, "stored_at": timezone.now()})
     try:
         artifact_store().put_file(location, sha256)
     except OSError as error:

@@ -86,7 +86,12 @@ def _promote(adapter: Adapter, version: Version, has_effect: bool) -> None:
 
 def _point_to(same: Version, version: Version, claimed_at: datetime, report: Report) -> bool:
     moved = _reject(
-        version, claimed_at, report, f"{version} holds the same content as {same}", duplicate_of=same, digest=report.digest
+        version,
+        claimed_at,
+        report,
+        f"{version} holds the same content as {same}",
+        duplicate_of=same,
+        digest=report.digest,
     )
     if moved and report.facts.has_effect and Version.objects.values_list("promote", flat=True).get(pk=version.pk):
         move_alias(adapter=same.adapter, alias=LIVE, split={same.number: 100}, actor=version.created_by)

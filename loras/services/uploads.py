@@ -108,9 +108,7 @@ def _adapter(team: Team, name: FullName, kind: str, actor: User | None) -> Adapt
         )
     adapter = lock_adapter(adapter.pk)
     if adapter.kind != kind:
-        raise ShoalError(
-            Code.CONFLICT, f"{name} is of the kind {adapter.kind}; this upload says {kind}.", param="kind"
-        )
+        raise ShoalError(Code.CONFLICT, f"{name} is of the kind {adapter.kind}; this upload says {kind}.", param="kind")
     return adapter
 
 

@@ -217,4 +217,3 @@ def _verdict(to: State, report: Report) -> str:
         return f"asks: {report.question.text}"
     codes = [row.code.value for row in report.rows if row.outcome is Outcome.FAIL]
     return f"rejected: {', '.join(codes) or 'no reason given'}"
-

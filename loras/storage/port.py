@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 
-class MissingContent(LookupError):  # noqa: N818 - reads as the fact it states
+class MissingContent(LookupError):
     """No bytes are stored under this SHA-256."""
 
 

@@ -50,9 +50,7 @@ def s3_store(url: SplitResult) -> RemoteStore:
     try:
         from storages.backends.s3 import S3Storage
     except (ImportError, ImproperlyConfigured) as error:
-        raise ImproperlyConfigured(
-            "SHOAL_STORAGE_URL names S3, which needs boto3: pip install 'shoal[s3]'"
-        ) from error
+        raise ImproperlyConfigured("SHOAL_STORAGE_URL names S3, which needs boto3: pip install 'shoal[s3]'") from error
     options = dict(parse_qsl(url.query))
     return RemoteStore(
         S3Storage(

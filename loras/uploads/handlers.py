@@ -20,7 +20,7 @@ from wire.errors import Code, ShoalError
 FILE_FIELDS = frozenset({"file", "files", "files[]"})
 
 
-class IncomingFile(UploadedFile):
+class IncomingFile(UploadedFile):  # type: ignore[type-arg]  # generic in the stubs only
     """A received file below ``incoming``. ``relative_path`` is the path its sender gave. Closing it removes the file
     unless it was moved into the store before."""
 
@@ -82,7 +82,7 @@ class IncomingUploadHandler(FileUploadHandler):
         content_type: str,
         content_length: int | None,
         charset: str | None = None,
-        content_type_extra: dict[str, str] | None = None,
+        content_type_extra: dict[str, bytes] | None = None,
     ) -> None:
         super().new_file(field_name, file_name, content_type, content_length, charset, content_type_extra)  # type: ignore[arg-type]
         self.relative_path = file_name

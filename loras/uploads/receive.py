@@ -42,12 +42,8 @@ def received_files(files: MultiValueDict[str, Any], paths: Sequence[str] = ()) -
             hint="Send the adapter as `file` (.zip, .tar.gz, .safetensors) or its files as `files[]`.",
         )
     if paths and len(paths) != len(found):
-        raise ShoalError(
-            Code.UPLOAD_INVALID, f"{len(found)} files came with {len(paths)} paths.", param="paths[]"
-        )
-    received = [
-        _received(file, paths[at] if paths else file.relative_path) for at, file in enumerate(found)
-    ]
+        raise ShoalError(Code.UPLOAD_INVALID, f"{len(found)} files came with {len(paths)} paths.", param="paths[]")
+    received = [_received(file, paths[at] if paths else file.relative_path) for at, file in enumerate(found)]
     seen: set[str] = set()
     for file in received:
         if file.path in seen:

@@ -31,7 +31,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         return 'Bearer realm="shoal"'
 
 
-class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[misc,no-untyped-call]
+class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """How the schema describes it."""
 
     target_class = "controlplane.accounts.api.authentication.ApiKeyAuthentication"

@@ -22,9 +22,7 @@ def principal_of(request: Request) -> Principal:
     http = request._request
     found: Principal | None = getattr(http, "shoal_principal", None)
     if found is None:
-        found = (
-            principal_of_key(request.auth) if isinstance(request.auth, ApiKey) else principal_of_user(request.user)
-        )
+        found = principal_of_key(request.auth) if isinstance(request.auth, ApiKey) else principal_of_user(request.user)
         http.shoal_principal = found  # type: ignore[attr-defined]
     return found
 
