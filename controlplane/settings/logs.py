@@ -38,6 +38,10 @@ def logging_config(level: str) -> dict[str, Any]:
             # each answered request is logged once, by the request id middleware
             "uvicorn.access": {"level": "WARNING"},
             "django.request": {"level": "ERROR"},
+            # a line per tick and per task says nothing that the task itself does not say
+            "celery.beat": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.app.trace": {"level": "WARNING"},
             "nats": {"level": "WARNING"},
         },
     }

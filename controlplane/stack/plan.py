@@ -32,6 +32,10 @@ from controlplane.stack.parts import Part, StopStage
 _VALIDATORS = 2
 # housekeeping and validation give way to the request path
 _BACKGROUND = 5
+_PYTHON = (sys.executable, "-m")
+# without the banner, and without the warning to root: nothing is read from the broker but JSON
+_ROOT_WARNING = "ignore:You're running the worker with superuser privileges"
+_CELERY = (sys.executable, "-W", _ROOT_WARNING, "-m", "celery", "--quiet", "-A", "controlplane.celery:app")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,12 @@ def _nats(plan: Plan) -> Part:
 
 def _valkey(plan: Plan) -> Part:
     port = _port(plan.environments.endpoints.redis)
-    command = (
-        str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(plan.home.root / "redis"),
-        # queued tasks survive a restart; whatever is lost in the last second the sweepers send again
-        "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-        "--maxmemory", "512mb", "--maxmemory-policy", "noeviction", "--loglevel", "warning",
-    )  # fmt: skip
+    # queued tasks survive a restart; whatever the last second lost, the sweepers send again
+    options = (
+        f"--bind 127.0.0.1 --port {port} --appendonly yes --appendfsync everysec --maxmemory 512mb"
+        " --maxmemory-policy noeviction --loglevel warning"
+    )
+    command = (str(get_binary_path()), *options.split(), "--save", "", "--dir", str(plan.home.root / "redis"))
     return Part(
         "valkey",
         command,
@@ -99,60 +103,37 @@ def _control_plane(plan: Plan) -> list[Part]:
     endpoints = plan.environments.endpoints
     stores = _stores(plan)
     prefix = environment.get("SHOAL_REDIS_PREFIX", "shoal")
+    web_options = (
+        f"--host 127.0.0.1 --port {_port(endpoints.web)} --lifespan off --no-access-log --log-level warning"
+        " --timeout-graceful-shutdown 5"
+    )
     beat_schedule = plan.home.root / "celerybeat-schedule"
     manage = (sys.executable, str(_project_file("manage.py")))
     return [
-        Part("migrate", (*manage, "migrate", "--no-input", "--verbosity", "0"), environment, once=True),
+        Part("prepare", (*_PYTHON, "controlplane.stack.prepare"), environment, needs=stores, once=True),
         Part(
-            "bootstrap",
-            (sys.executable, "-m", "controlplane.stack.first_boot"),
+            "models",
+            (*_PYTHON, "controlplane.stack.register_models"),
             environment,
-            needs=("migrate", *stores),
+            needs=("prepare",),
             once=True,
         ),
         Part(
             "web",
-            (
-                sys.executable,
-                "-m",
-                "uvicorn",
-                "controlplane.asgi:application",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(_port(endpoints.web)),
-                "--lifespan",
-                "off",
-                "--no-access-log",
-                "--timeout-graceful-shutdown",
-                "5",
-            ),
+            (*_PYTHON, "uvicorn", "controlplane.asgi:application", *web_options.split()),
             environment,
             check=HttpOk(f"{endpoints.web}/readyz"),
-            needs=("migrate", *stores),
+            needs=("prepare",),
             stop_stage=StopStage.EDGE,
         ),
-        _celery(plan, "tasks", queue="default", processes=1, needs=("migrate", *stores)),
-        _celery(plan, "validate", queue="validate", processes=_VALIDATORS, needs=("migrate", *stores)),
+        _celery(plan, "tasks", queue="default", processes=1, needs=("prepare",)),
+        _celery(plan, "validate", queue="validate", processes=_VALIDATORS, needs=("prepare",)),
         Part(
             "beat",
-            (
-                sys.executable,
-                "-m",
-                "celery",
-                "-A",
-                "controlplane.celery:app",
-                "beat",
-                "--loglevel",
-                "WARNING",
-                "--schedule",
-                str(beat_schedule),
-                "--pidfile",
-                "",
-            ),
+            (*_CELERY, "beat", "--loglevel", "WARNING", "--schedule", str(beat_schedule), "--pidfile", ""),
             environment,
             check=FileTouched(beat_schedule),
-            needs=("migrate", *stores),
+            needs=("prepare",),
             stop_stage=StopStage.EDGE,
             niceness=_BACKGROUND,
         ),
@@ -161,7 +142,7 @@ def _control_plane(plan: Plan) -> list[Part]:
             (*manage, "telemetry_bridge"),
             environment,
             check=RedisKeyExists(endpoints.redis, f"{prefix}:fleet:leader"),
-            needs=("migrate", *stores),
+            needs=("prepare",),
             stop_stage=StopStage.TRANSPORT,
         ),
     ]
@@ -170,27 +151,12 @@ def _control_plane(plan: Plan) -> list[Part]:
 def _celery(plan: Plan, name: str, *, queue: str, processes: int, needs: tuple[str, ...]) -> Part:
     environment = plan.environments.control_plane()
     node = f"{name}@{plan.environments.machine}"
+    options = f"--queues {queue} --concurrency {processes} --loglevel WARNING --without-mingle"
     return Part(
         name,
-        (
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            "controlplane.celery:app",
-            "worker",
-            "--hostname",
-            node,
-            "--queues",
-            queue,
-            "--concurrency",
-            str(processes),
-            "--loglevel",
-            "WARNING",
-            "--without-mingle",
-        ),
+        (*_CELERY, "worker", "--hostname", node, *options.split()),
         environment,
-        check=CommandSucceeds((sys.executable, "-m", "controlplane.stack.ping_celery", node), environment),
+        check=CommandSucceeds((*_PYTHON, "controlplane.stack.ping_celery", node), environment),
         needs=needs,
         niceness=_BACKGROUND,
     )
@@ -199,12 +165,12 @@ def _celery(plan: Plan, name: str, *, queue: str, processes: int, needs: tuple[s
 def _data_plane(plan: Plan) -> list[Part]:
     environments = plan.environments
     nats = ("nats",) if plan.own_nats else ()
-    key = () if "SHOAL_MACHINE_KEY" in environments.given or plan.home.machine_key_path.exists() else ("bootstrap",)
+    key_is_known = "SHOAL_MACHINE_KEY" in environments.given or plan.home.machine_key_path.exists()
     present = WorkerPresent(environments.endpoints.nats, environments.machine, len(plan.devices))
     return [
         Part(
             "probe",
-            (sys.executable, "-m", "workers.probe", "--serve", str(environments.sockets.probe)),
+            (*_PYTHON, "workers.probe", "--serve", str(environments.sockets.probe)),
             environments.probe(),
             check=SocketAnswers(environments.sockets.probe),
             niceness=_BACKGROUND,
@@ -212,7 +178,7 @@ def _data_plane(plan: Plan) -> list[Part]:
         ),
         Part(
             "gateway",
-            (sys.executable, "-m", "gateway"),
+            (*_PYTHON, "gateway"),
             environments.gateway(),
             check=HttpOk(f"{environments.endpoints.gateway}/readyz"),
             needs=nats,
@@ -220,16 +186,16 @@ def _data_plane(plan: Plan) -> list[Part]:
         ),
         Part(
             "sidecar",
-            (sys.executable, "-m", "sidecar"),
+            (*_PYTHON, "sidecar"),
             environments.sidecar(),
             check=SocketAnswers(environments.sockets.sidecar),
-            needs=(*nats, *key),
+            needs=nats if key_is_known else (*nats, "prepare"),
             stop_stage=StopStage.TRANSPORT,
         ),
         *(
             Part(
                 device.worker if len(plan.devices) > 1 else "worker",
-                (sys.executable, "-m", "workers"),
+                (*_PYTHON, "workers"),
                 environments.worker(device),
                 check=present,
             )

@@ -100,7 +100,8 @@ async def _serve(
             return 0
         await work
     except StackError as error:
-        printer.line("stack", str(error), loud=True)
+        for line in str(error).splitlines():
+            printer.line("stack", line, loud=True)
     finally:
         work.cancel()
         waiter.cancel()

@@ -56,5 +56,5 @@ def test_unit_starts_a_program_that_exists(unit: Path) -> None:
 
 def test_there_is_a_unit_for_every_part_of_the_embedded_stack() -> None:
     parts = set(re.findall(r"^\| `([a-z]+)`", GUIDE.partition("| part |")[2].partition("## ")[0], re.MULTILINE))
-    servers_and_commands = {"nats", "valkey", "migrate"}
+    servers_and_commands = {"nats", "valkey", "prepare", "models"}
     assert {unit.stem.removeprefix("shoal-").rstrip("@") for unit in UNITS} == parts - servers_and_commands

@@ -1,6 +1,7 @@
-"""``python -m controlplane.stack.first_boot``: makes the first account and keys, and keeps them in the home.
+"""``python -m controlplane.stack.prepare``: migrates, makes the first account and keys, keeps them in the home.
 
-Runs at each start and changes nothing once all is there.
+One process for all of it, since most of its time is Django's start. Runs at each start of the stack and changes nothing
+once all is there.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import sys
 from pathlib import Path
 
 import django
+from django.core.management import call_command
 from django.db import transaction
 
 from controlplane.stack.home import Credentials, Home, write_private
-from wire.errors import ShoalError
 from wire.registry import Scope
 
 
@@ -56,14 +57,11 @@ def main() -> int:
     """0 once all is there."""
     django.setup()
 
-    from controlplane.bootstrap import bootstrap_site
+    from controlplane.bootstrap import bootstrap_accounts
 
     home = Home(Path(os.environ["SHOAL_HOME"]))
-    try:
-        bootstrap_site(lambda made: keep_secrets(home, made))
-    except ShoalError as error:
-        print(f"bootstrap: {error.info.message} {error.info.hint or ''}", file=sys.stderr)
-        return 1
+    call_command("migrate", interactive=False, verbosity=0)
+    bootstrap_accounts(lambda made: keep_secrets(home, made))
     issue_lost_machine_key(home)
     return 0
 
