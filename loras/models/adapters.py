@@ -20,9 +20,7 @@ class Adapter(models.Model):
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="adapters")
     name = models.CharField(max_length=63, validators=[validate_name])
     kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.LORA)
-    base_model = models.ForeignKey(
-        BaseModel, null=True, blank=True, on_delete=models.PROTECT, related_name="adapters"
-    )
+    base_model = models.ForeignKey(BaseModel, null=True, blank=True, on_delete=models.PROTECT, related_name="adapters")
     last_number = models.PositiveIntegerField(default=0)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="adapters"

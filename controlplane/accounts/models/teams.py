@@ -8,7 +8,9 @@ from django.db import models
 
 from wire.names import PART
 
-validate_name = RegexValidator(PART, "Use 1 to 63 characters of a-z, 0-9, '.', '_' or '-', starting with a letter or digit.")
+validate_name = RegexValidator(
+    PART, "Use 1 to 63 characters of a-z, 0-9, '.', '_' or '-', starting with a letter or digit."
+)
 
 
 class Team(models.Model):
