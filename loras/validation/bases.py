@@ -11,7 +11,6 @@ from wire.reports import Finding, Question, Row
 
 CHECK = "Base model"
 _HEAD_TASKS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")
-_HEADS = ("classifier", "score", "qa_outputs", "pre_classifier", "classification_head")
 
 
 def choose_base(paired: Paired, manifests: list[Manifest], wanted: str) -> Aligned:
@@ -42,13 +41,13 @@ def check_task(found: Aligned) -> list[Row]:
     """What the adapter was trained for against what the base serves."""
     manifest = found.manifest
     task = found.paired.configuration.task_type.upper()
-    heads = [name for name in found.paired.declared.sorted.full if set(name.split(".")) & set(_HEADS)]
+    heads = found.paired.declared.sorted.heads
     tasks = ", ".join(manifest.tasks) or "no task yet"
     if Task.EMBEDDINGS not in manifest.tasks:
         what = f"{manifest.id} ({manifest.architecture}) serves {tasks}; its adapters cannot be probed or served."
         return [failed("Task", Finding.TASK_MISMATCH, what, "Train on a base model that serves embeddings.")]
     if task in _HEAD_TASKS and not heads:
-        what = f"task_type is {task}, but the file has no head ({some(_HEADS[:3])})."
+        what = f"task_type is {task}, but the file has no head (such as classifier or score)."
         todo = 'Save the head too: list it in modules_to_save, e.g. ["classifier"].'
         return [failed("Task", Finding.HEAD_MISSING, what, todo)]
     if heads:

@@ -149,9 +149,9 @@ def _agree(a: Tensor, b: Tensor) -> bool:
 
 
 def _swapped(found: Paired, module: str, a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    if len(a) != _MATRIX or len(b) != _MATRIX or a[1] != b[0]:
+    if len(a) != _MATRIX or len(b) != _MATRIX or a[1] != b[0] or not (a[0] > a[1] and b[1] > b[0]):
         return False
-    # with square modules both readings agree; the configured rank tells
+    # of a square module both readings agree; the configured rank tells
     return a[0] != b[1] or found.configuration.pattern_rank(module) == a[1] != a[0]
 
 

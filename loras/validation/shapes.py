@@ -91,7 +91,9 @@ def check_packable(found: Compared) -> list[Row]:
 
 def check_full_weights(found: Compared) -> list[Row]:
     """Whole weights beside the LoRA matrices."""
-    full = found.aligned.paired.declared.sorted.full
+    tensors = found.aligned.paired.declared.sorted
+    # a task's head is judged with the task
+    full = {name: tensor for name, tensor in tensors.full.items() if name not in tensors.heads}
     rows = []
     vocabulary = found.aligned.manifest.vocabulary
     resized = [

@@ -15,6 +15,7 @@ _MAGNITUDE = re.compile(r"(?P<module>.+)\.lora_magnitude_vector(?:\.[^.]+)?(?:\.
 # leading parts that wrappers add; `base_model.model` is PEFT's own and stands once in a plain file
 _LEADING = re.compile(r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapped_module\.)")
 _INNER = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+_HEADS = frozenset({"classifier", "score", "qa_outputs", "pre_classifier", "classification_head"})
 _PLAIN_PREFIX = "base_model.model."
 
 
@@ -42,12 +43,18 @@ class Sorted:
     renamed: tuple[str, ...]
     doubled: tuple[str, ...]
 
+    @property
+    def heads(self) -> list[str]:
+        """Names of whole weights that belong to a task's head."""
+        return [name for name in self.full if not _HEADS.isdisjoint(name.split("."))]
+
 
 def sort_tensors(header: Header) -> Sorted:
     """Every tensor of the file in exactly one of the kinds of ``Sorted``."""
     sides: dict[str, dict[str, Tensor]] = {}
     embeddings, magnitudes, lora_biases, biases, doubled = [], [], [], [], []
     full: dict[str, Tensor] = {}
+    by_name: dict[str, Tensor] = {}
     adapters: set[str] = set()
     renamed: set[str] = set()
     for tensor in header.tensors:
@@ -68,8 +75,13 @@ def sort_tensors(header: Header) -> Sorted:
             magnitudes.append(name)
         elif name.endswith(".bias") and ".modules_to_save." not in name:
             biases.append(name)
+            by_name[name] = tensor
         else:
             full[name] = tensor
+    # the bias of a whole layer, such as a classifier, belongs to its weight
+    for name in [name for name in biases if f"{name.removesuffix('.bias')}.weight" in full]:
+        biases.remove(name)
+        full[name] = by_name[name]
     if adapters:
         renamed.add(f"adapter name {', '.join(sorted(adapters))!r}")
     pairs = tuple(Pair(module, side.get("A"), side.get("B")) for module, side in sorted(sides.items()))

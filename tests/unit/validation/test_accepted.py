@@ -176,7 +176,10 @@ def variants(upload: Upload) -> list[Upload]:
     files = upload.files
     wrapped = {f"run-7/{name}": data for name, data in files.items()}
     backwards = dict(reversed(files.items()))
-    renamed = {"adapter_config.json": files["adapter_config.json"], "mine.safetensors": files["adapter_model.safetensors"]}
+    renamed = {
+        "adapter_config.json": files["adapter_config.json"],
+        "mine.safetensors": files["adapter_model.safetensors"],
+    }
     return [
         packed(upload, zipped(files)),
         packed(upload, zipped(wrapped, method=0), "x.zip"),

@@ -38,8 +38,7 @@ def encoder_manifest(model_id: str = ENCODER, hidden: int = HIDDEN, layers: int 
     ]
     for number in range(layers):
         layer = f"encoder.layer.{number}"
-        for name in ("query", "key", "value"):
-            modules.append(_linear(f"{layer}.attention.self.{name}", hidden, hidden))
+        modules += [_linear(f"{layer}.attention.self.{name}", hidden, hidden) for name in ("query", "key", "value")]
         modules.append(_linear(f"{layer}.attention.output.dense", hidden, hidden))
         modules.append(_linear(f"{layer}.intermediate.dense", 4 * hidden, hidden))
         modules.append(_linear(f"{layer}.output.dense", hidden, 4 * hidden))

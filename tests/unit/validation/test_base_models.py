@@ -1,0 +1,142 @@
+"""The base model: which one, whether names and shapes fit it, and what it serves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.validation.uploads import (
+    DECODER,
+    ENCODER,
+    PREFIX,
+    adapter,
+    configuration,
+    decoder_manifest,
+    encoder_manifest,
+    lora,
+    paths,
+    refusal,
+    rows_of,
+    stored,
+)
+from wire.reports import Finding, Outcome
+from wire.validation import SandboxReply
+
+
+def question(reply: SandboxReply, *choices: str) -> None:
+    assert not reply.report.failed
+    assert set(rows_of(reply, Outcome.ASK)) == {Finding.BASE_MODEL_UNKNOWN}
+    assert reply.report.question is not None
+    assert reply.report.question.field == "base_model"
+    assert reply.report.question.choices == list(choices)
+    assert reply.probe is None
+
+
+@pytest.mark.parametrize("named", [None, "", "/home/someone/checkpoints/base", "acme/private-encoder", ...])
+def test_unknown_base_is_asked_for_among_those_that_fit(tmp_path: Path, named: object) -> None:
+    upload = adapter(config=configuration(base_model_name_or_path=named))
+    upload.manifests = [decoder_manifest(), encoder_manifest("wide/encoder", 128), encoder_manifest()]
+    question(upload.examine(tmp_path), ENCODER)
+
+
+def test_an_unregistered_answer_is_asked_for_again(tmp_path: Path) -> None:
+    upload = adapter()
+    upload.wanted = "no/such"
+    question(upload.examine(tmp_path), ENCODER)
+
+
+def test_nothing_registered_fits(tmp_path: Path) -> None:
+    upload = adapter(config=configuration(base_model_name_or_path="acme/encoder"))
+    upload.manifests = [encoder_manifest("wide/encoder", 128)]
+    refusal(upload.examine(tmp_path), Finding.BASE_MODEL_UNKNOWN, "acme/encoder", "wide/encoder")
+
+
+def test_made_for_a_larger_sibling(tmp_path: Path) -> None:
+    large = encoder_manifest("tiny/encoder-large", 128, layers=4)
+    upload = adapter(lora(paths("query", "value", manifest=large), large))
+    upload.manifests = [encoder_manifest(), large]
+    reply = upload.examine(tmp_path)
+    refusal(reply, Finding.SHAPE_MISMATCH, "fits tiny/encoder-large", "A 4×128", "64 inputs", "4 more modules")
+    assert rows_of(reply, Outcome.FAIL)[Finding.SHAPE_MISMATCH].found.count("A 4×128") == 3
+
+
+def test_larger_sibling_that_is_not_registered(tmp_path: Path) -> None:
+    large = encoder_manifest("tiny/encoder-large", 128)
+    reply = adapter(lora(paths("query", manifest=large), large)).examine(tmp_path)
+    refusal(reply, Finding.SHAPE_MISMATCH, "hidden size 128")
+
+
+def test_part_of_the_modules_match(tmp_path: Path) -> None:
+    deep = encoder_manifest(layers=3)
+    reply = adapter(lora(paths("query", "value", manifest=deep), deep)).examine(tmp_path)
+    refusal(reply, Finding.PARTIAL_MATCH, "4/6", "encoder.layer.2.attention.self.query")
+
+
+def test_no_module_matches(tmp_path: Path) -> None:
+    decoder = decoder_manifest()
+    reply = adapter(lora(paths("q_proj", manifest=decoder), decoder)).examine(tmp_path)
+    refusal(reply, Finding.ADAPTER_INERT, "None of 2 modules", "q_proj", f"fits {DECODER}")
+
+
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "lm_head.weight"])
+def test_whole_weights(tmp_path: Path, name: str) -> None:
+    tensors = lora(paths("query")) | {PREFIX + name: stored(np.ones((100, 64)))}
+    refusal(adapter(tensors).examine(tmp_path), Finding.FULL_WEIGHT_IN_ADAPTER, name, "100×64")
+
+
+def test_resized_embeddings_name_the_tokens(tmp_path: Path) -> None:
+    tensors = lora(paths("query")) | {f"{PREFIX}embeddings.word_embeddings.weight": stored(np.ones((102, 64)))}
+    upload = adapter(tensors)
+    upload.files["added_tokens.json"] = json.dumps({"<tool>": 100, "<end>": 101}).encode()
+    refusal(upload.examine(tmp_path), Finding.VOCAB_RESIZED, "102×64", "100 tokens", "<tool>")
+
+
+def test_layers_that_the_configuration_excludes(tmp_path: Path) -> None:
+    config = configuration(target_modules=["query"], layers_to_transform=[0])
+    refusal(adapter(lora(paths("query")), config).examine(tmp_path), Finding.CONFIG_INVALID, "layer 1")
+
+
+def test_modules_that_target_modules_does_not_list_are_noted(tmp_path: Path) -> None:
+    reply = adapter(config=configuration(target_modules=["query"])).examine(tmp_path)
+    assert not reply.report.failed
+    assert "value" in rows_of(reply, Outcome.NOTE)[Finding.TARGETS_RESOLVED].found
+
+
+def test_head_missing_and_head_present(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    config = configuration(task_type="SEQ_CLS", modules_to_save=["classifier"])
+    refusal(adapter(config=config).examine(tmp_path / "a"), Finding.HEAD_MISSING, "SEQ_CLS")
+    tensors = lora(paths("query", "value")) | {f"{PREFIX}classifier.weight": stored(np.ones((2, 64)))}
+    tensors[f"{PREFIX}classifier.bias"] = stored(np.ones(2))
+    refusal(adapter(tensors, config).examine(tmp_path / "b"), Finding.TASK_MISMATCH, "classifier")
+
+
+def test_shapes_of_a_decoder_are_checked_and_its_task_is_refused(tmp_path: Path) -> None:
+    decoder = decoder_manifest()
+    tensors = lora(paths("q_proj", "v_proj", "gate_proj", manifest=decoder), decoder)
+    config = configuration(
+        base_model_name_or_path=DECODER, target_modules=["q_proj", "v_proj", "mlp.gate_proj"], task_type="CAUSAL_LM"
+    )
+    reply = adapter(tensors, config).examine(tmp_path)
+    refusal(reply, Finding.TASK_MISMATCH, "LlamaForCausalLM")
+    assert any(row.check == "Shapes fit the base" and row.outcome is Outcome.PASS for row in reply.report.rows)
+
+
+def test_adapter_of_a_headless_decoder_matches_the_decoder_with_its_head(tmp_path: Path) -> None:
+    decoder = decoder_manifest()
+    tensors = {
+        name.replace("model.model.", "model."): tensor
+        for name, tensor in lora(paths("q_proj", manifest=decoder), decoder).items()
+    }
+    config = configuration(base_model_name_or_path=DECODER, target_modules=["q_proj"])
+    reply = adapter(tensors, config).examine(tmp_path)
+    assert any(row.code is Finding.KEYS_NORMALISED and "'model.'" in row.found for row in reply.report.rows)
+
+
+def test_embedding_layer_as_a_target(tmp_path: Path) -> None:
+    tensors = lora(["embeddings.word_embeddings"])
+    refusal(adapter(tensors).examine(tmp_path), Finding.VARIANT_UNSUPPORTED, "embeddings.word_embeddings")

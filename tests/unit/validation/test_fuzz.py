@@ -1,0 +1,164 @@
+"""Whatever bytes come in, the readers refuse with a typed refusal or read them; nothing else escapes."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import tempfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from loras.validation.configuration import read_configuration
+from loras.validation.findings import Refused
+from loras.validation.header import read_header
+from tests.unit.validation.uploads import (
+    Upload,
+    adapter,
+    configuration,
+    lora,
+    paths,
+    safetensors_bytes,
+    tarred,
+    with_header,
+    zipped,
+)
+from wire.reports import Finding
+
+FILES = adapter().files
+ARCHIVES = [zipped(FILES), zipped(FILES, method=0), tarred(FILES, mode="w"), tarred(FILES)]
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def edited(data: bytes, edits: list[tuple[int, int]], cut: int) -> bytes:
+    """``data`` with single bytes replaced and the end cut off."""
+    spoiled = bytearray(data)
+    for position, value in edits:
+        spoiled[position % len(spoiled)] = value
+    return bytes(spoiled[: len(spoiled) - cut % len(spoiled)] if cut else spoiled)
+
+
+def examined(upload: Upload) -> set[Finding]:
+    with tempfile.TemporaryDirectory() as folder:
+        return {row.code for row in upload.examine(Path(folder)).report.rows}
+
+
+byte_edits = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=8)
+
+
+@FUZZ
+@given(which=st.integers(0, len(ARCHIVES) - 1), edits=byte_edits, cut=st.integers(0, 4000))
+def test_spoiled_archives(which: int, edits: list[tuple[int, int]], cut: int) -> None:
+    assert examined(Upload({"upload": edited(ARCHIVES[which], edits, cut)}))
+
+
+@FUZZ
+@given(
+    magic=st.sampled_from([b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08\x00", b"x" * 257 + b"ustar"]),
+    rest=st.binary(max_size=600),
+)
+def test_noise_behind_an_archives_first_bytes(magic: bytes, rest: bytes) -> None:
+    assert examined(Upload({"upload": magic + rest})) & {
+        Finding.ARCHIVE_CORRUPT,
+        Finding.ARCHIVE_UNSUPPORTED,
+        Finding.ARCHIVE_UNSAFE,
+        Finding.ARCHIVE_TOO_LARGE,
+        Finding.FILE_MISSING,
+    }
+
+
+@FUZZ
+@given(edits=byte_edits, cut=st.integers(0, 4000))
+def test_spoiled_weights(edits: list[tuple[int, int]], cut: int) -> None:
+    data = safetensors_bytes(lora(paths("query", "value")))
+    # most edits belong into the header, where they do harm
+    near = [(position % 1200, value) for position, value in edits]
+    assert examined(adapter(edited(data, near, cut)))
+
+
+@FUZZ
+@given(entries=st.dictionaries(st.text(max_size=12), json_values, max_size=4), data=st.binary(max_size=64))
+def test_any_json_as_a_header(entries: dict[str, Any], data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "w"
+        path.write_bytes(with_header(json.dumps(entries).encode(), data))
+        try:
+            header = read_header(path)
+        except Refused as refused:
+            assert refused.rows
+        else:
+            assert sum(tensor.end - tensor.begin for tensor in header.tensors) == len(data)
+
+
+@FUZZ
+@given(
+    changes=st.dictionaries(
+        st.sampled_from([*configuration(), "rank_pattern", "alpha_pattern", "layers_to_transform", "use_new"]),
+        json_values,
+        max_size=4,
+    )
+)
+@example(changes={"rank_pattern": {"(a+)+$": 4}})
+def test_any_values_in_a_configuration(changes: dict[str, Any]) -> None:
+    assert examined(adapter(config=configuration(**changes)))
+
+
+@FUZZ
+@given(data=st.binary(max_size=300))
+def test_any_bytes_as_a_configuration(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c"
+        path.write_bytes(data)
+        with pytest.raises(Refused):
+            read_configuration(path)
+
+
+@FUZZ
+@given(names=st.lists(st.text(max_size=40), min_size=1, max_size=6, unique=True))
+def test_any_tensor_names(names: list[str]) -> None:
+    base = lora(paths("query", "value"))
+    tensors = dict(zip(names, base.values(), strict=False)) | base
+    assert examined(adapter(tensors))
+
+
+@pytest.mark.parametrize("filler", [b'"a":{},', b"[0,", b'{"a":', b'"' + b"a" * 1000 + b'":1,', b"0,"])
+def test_memory_of_a_hostile_header_is_bounded(tmp_path: Path, filler: bytes) -> None:
+    """Sixteen megabytes of anything cost a small multiple of that."""
+    size = 16 << 20
+    path = tmp_path / "weights"
+    path.write_bytes(with_header(b'{"x":[' + filler * (size // len(filler)) + b"]}"))
+    tracemalloc.start()
+    with pytest.raises(Refused):
+        read_header(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12 * size
+
+
+def test_a_claimed_header_is_not_allocated(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(with_header(b"{}", length=99_000_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(Refused):
+        read_header(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
+
+
+def test_random_files_as_weights(tmp_path: Path) -> None:
+    source = random.Random(7)
+    for number in range(50):
+        path = tmp_path / str(number)
+        path.write_bytes(source.randbytes(source.randrange(0, 4096)))
+        with pytest.raises(Refused):
+            read_header(path)
