@@ -20,6 +20,7 @@ from nats.js.errors import APIError
 from fabric.connection import Connection, connect
 from fabric.kv import put_record
 from fabric.payloads import get_payload
+from fabric.tasks import end_task
 from fabric.topology import QueueSettings, ensure_buckets, ensure_consumer, ensure_streams
 from gateway.plane import Gateway
 from gateway.serve import build_server, serve
@@ -206,8 +207,6 @@ async def running_stand(nats_url: str, **changes: object) -> AsyncIterator[Stand
     finally:
         server.should_exit = True
         await tasks[0]
-        tasks[1].cancel()
-        with suppress(asyncio.CancelledError):
-            await tasks[1]
+        await end_task(tasks[1])
         await consumer.connection.close()
         await connection.close()

@@ -6,15 +6,18 @@ import asyncio
 import base64
 import struct
 
+import msgspec
 import pytest
 from nats.aio.msg import Msg
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 
+from fabric.kv import put_record
 from tests.integration.gateway.stand import BASE, BASE_RECORD, OTHER_SECRET, SECRET, VERSIONS, Stand, vector
 from tests.integration.gateway.waiting import until
 from wire import codec
-from wire.jobs import Demand
-from wire.subjects import DEMAND_ALL
+from wire.errors import Code, ErrorInfo
+from wire.jobs import Demand, EmbeddingInputs, Job, Result
+from wire.subjects import DEMAND_ALL, MODELS_BUCKET
 
 
 async def test_string_and_list_and_headers(stand: Stand) -> None:
@@ -91,6 +94,41 @@ async def test_large_inputs_travel_by_reference_and_are_removed(stand: Stand) ->
     assert type(stand.consumer.jobs[-1].inputs).__name__ == "InputsReference"
     store = await stand.js.object_store("payloads")
     assert all(entry.deleted for entry in await store.list(ignore_deletes=False))
+
+
+async def register_wide_model(stand: Stand) -> None:
+    """As if vectors had 4096 numbers: 48 of them fit an answer."""
+    wide = msgspec.structs.replace(BASE_RECORD, dimension=4096)
+    await put_record(stand.js, MODELS_BUCKET, BASE, wide)
+    await until(lambda: stand.gateway.plane().models.records[BASE] == wide)
+
+
+async def test_answers_too_large_for_one_message_come_in_several_jobs(stand: Stand) -> None:
+    await register_wide_model(stand)
+    texts = [f"text {number}" for number in range(200)]
+    answer = await stand.embed(input=texts, model="acme/support:canary")
+    digest = answer.headers["x-shoal-digest"]
+    assert [row["embedding"] for row in answer.json()["data"]] == [vector(text, digest) for text in texts]
+    assert [row["index"] for row in answer.json()["data"]] == list(range(200))
+    assert answer.json()["usage"]["total_tokens"] == 600
+    assert len(stand.consumer.jobs) == 5
+    assert {job.adapter_digest for job in stand.consumer.jobs} == {digest}
+
+
+async def test_one_failed_job_of_several_fails_the_request_and_cancels_the_rest(stand: Stand) -> None:
+    await register_wide_model(stand)
+
+    def fail_one(job: Job, inputs: EmbeddingInputs) -> Result | None:
+        if "text 0" not in inputs.texts:
+            return None
+        return Result(job=job.id, error=ErrorInfo(Code.NONFINITE_OUTPUT, "Not a number."))
+
+    stand.consumer.respond = fail_one
+    answer = await stand.embed(input=[f"text {number}" for number in range(200)])
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "nonfinite_output"
+    await until(lambda: len(stand.consumer.cancelled) == 4)
+    assert stand.gateway.plane().queue._waiters == {}
 
 
 async def test_request_id_is_echoed_when_harmless(stand: Stand) -> None:
