@@ -86,6 +86,6 @@ def _expected(request: HttpRequest) -> dict[int, int] | None:
     """Where the preview said that the alias points. Raises ``ShoalError(INVALID_REQUEST)``."""
     try:
         text = request.POST.get("expect", "null")
-        return msgspec.json.decode(text, type=dict[int, int] | None)  # type: ignore[arg-type]
+        return msgspec.json.decode(text, type=dict[int, int] | None)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ShoalError(Code.INVALID_REQUEST, "The form was changed on its way.", param="expect") from error

@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_for_upload
@@ -55,10 +55,12 @@ def version_verdict(request: HttpRequest, principal: Principal, team: str, name:
     return render(request, "loras/verdict.html", verdict_context(adapter, adapter.version(number)))
 
 
-@require_POST
+@require_http_methods(["GET", "POST"])
 @page
 def answer(request: HttpRequest, principal: Principal, team: str, name: str, number: int) -> HttpResponse:
-    """The one fact that ``needs_input`` asked for."""
+    """The one fact that ``needs_input`` asked for; the question itself is on the adapter's page."""
+    if request.method != "POST":
+        return redirect("adapter_detail", team, name)
     version = get_adapter(principal, team, name, scope=Scope.PUSH).versions.filter(number=number).first()
     if version is None:
         raise ShoalError(Code.VERSION_NOT_FOUND, f"{team}/{name} has no version {number}.")

