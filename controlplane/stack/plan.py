@@ -35,6 +35,8 @@ _BACKGROUND = 5
 _PYTHON = (sys.executable, "-m")
 # without the banner, and without the warning to root: nothing is read from the broker but JSON
 _ROOT_WARNING = "ignore:You're running the worker with superuser privileges"
+# static files are read in pieces on a thread; that is how WhiteNoise serves them under ASGI
+_SYNC_FILES_WARNING = "ignore:StreamingHttpResponse must consume synchronous iterators"
 _CELERY = (sys.executable, "-W", _ROOT_WARNING, "-m", "celery", "--quiet", "-A", "controlplane.celery:app")
 
 
@@ -120,7 +122,15 @@ def _control_plane(plan: Plan) -> list[Part]:
         ),
         Part(
             "web",
-            (*_PYTHON, "uvicorn", "controlplane.asgi:application", *web_options.split()),
+            (
+                sys.executable,
+                "-W",
+                _SYNC_FILES_WARNING,
+                "-m",
+                "uvicorn",
+                "controlplane.asgi:application",
+                *web_options.split(),
+            ),
             environment,
             check=HttpOk(f"{endpoints.web}/readyz"),
             needs=("prepare",),

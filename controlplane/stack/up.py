@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import shutil
 import sys
@@ -14,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from controlplane.stack.banner import describe_ready
-from controlplane.stack.checks import HttpOk
 from controlplane.stack.devices import find_devices
 from controlplane.stack.environment import Environments, Sockets, given_environment
 from controlplane.stack.failures import AlreadyRunningError, StackError
+from controlplane.stack.first_request import answer_first_request
 from controlplane.stack.home import Endpoints, Home, HomeLock
 from controlplane.stack.logs import LinePrinter
 from controlplane.stack.plan import Plan, plan_parts
@@ -71,24 +70,13 @@ def _run(settings: StackSettings, home: Home, lock: HomeLock, stack: ExitStack, 
     stack.callback(printer.close)
 
     async def announce() -> None:
-        await _until_key_works(home, endpoints, timeout_s=settings.boot_timeout_s)
+        credentials = home.read_credentials()
+        if credentials is not None and credentials.api_key is not None:
+            await answer_first_request(endpoints, credentials.api_key, timeout_s=settings.boot_timeout_s)
         home.write_endpoints(endpoints)
         printer.block(describe_ready(home, endpoints, first_boot=first_boot, took_s=time.monotonic() - began))
 
     return run_parts(parts, home=home, lock=lock, printer=printer, on_ready=announce, timeout_s=settings.boot_timeout_s)
-
-
-async def _until_key_works(home: Home, endpoints: Endpoints, *, timeout_s: float) -> None:
-    """Return once the first API key reaches a model through the gateway, so that what is printed works at once."""
-    credentials = home.read_credentials()
-    if credentials is None or credentials.api_key is None:
-        return
-    check = HttpOk(f"{endpoints.gateway}/v1/models", bearer=credentials.api_key, expect=b'"id"')
-    limit = time.monotonic() + timeout_s
-    while (reason := await check(0)) is not None:
-        if time.monotonic() > limit:
-            raise StackError(f"the gateway does not know the first API key or no model yet: {reason}")
-        await asyncio.sleep(0.1)
 
 
 def _choose_endpoints(settings: StackSettings, ports: PortReservations) -> Endpoints:
