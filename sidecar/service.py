@@ -53,6 +53,7 @@ class Sidecar:
         """Serve until ``stop``. Raises whatever ended a stage."""
         settings = self.settings
         connection = await connect(settings.nats_url, name=f"sidecar {settings.machine}")
+        stages: _Stages | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 stages = _Stages(settings, connection, group)
@@ -60,6 +61,8 @@ class Sidecar:
                 await self._stop.wait()
                 await stages.finish()
         finally:
+            if stages is not None:
+                await stages.close()
             await connection.close()
 
 
@@ -141,13 +144,16 @@ class _Stages:
             log.warning("grace is over, handing jobs back", jobs=len(self._desk.held))
         self._upkeep.hand_back_all()
         await self._outbox.wait_empty(FLUSH_S)
+        if self._connection.is_connected:
+            await self._connection.flush()
         for task in list(self._running):
             task.cancel()
+
+    async def close(self) -> None:
+        """Give back the socket, the mirror and the downloads, however the stages ended."""
         await self._listener.close()
         await self._models.stop()
         await self._cache.close()
-        if self._connection.is_connected:
-            await self._connection.flush()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)

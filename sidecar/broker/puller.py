@@ -24,6 +24,7 @@ COLD_LOOK_S = 1.0
 COLD_EXPIRES_S = 1.0
 ROTATE_EXPIRES_S = 1.0
 WEIGHT_DECAY = 0.8
+COLD_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Puller:
 
     def hint(self, model: str) -> None:
         """Somebody published work for ``model``."""
-        self._cold_due.setdefault(model, self._now() + COURTESY_S)
+        due = self._now() + COURTESY_S
+        self._cold_due[model] = min(due, self._cold_due.get(model, due))
         self.wake()
 
     @property
@@ -108,9 +110,9 @@ class Puller:
             await self._ask()
 
     def _next_wait(self) -> float:
-        if not self._cold_due:
-            return TICK_S
-        return min(TICK_S, max(0.0, min(self._cold_due.values()) - self._now()))
+        now = self._now()
+        # a look that is due already waits for room, and room wakes: counting it here would spin until there is some
+        return min([TICK_S, *(due - now for due in self._cold_due.values() if due > now)])
 
     async def _check(self) -> None:
         for model in [model for model in self._streams if model not in self._models]:
@@ -123,8 +125,11 @@ class Puller:
         appetite = self._appetite()
         resident = appetite.resident & self._models
         wanted = room_jobs(appetite.rooms_tokens, appetite.ready_tokens, self.average)
-        await self._ask_resident(resident, wanted)
-        await self._ask_cold((appetite.servable & self._models) - resident, wanted)
+        cold = (appetite.servable & self._models) - resident
+        # Open asks would take all room for good, and a model that nobody holds would never be looked at.
+        reserve = wanted // COLD_SHARE if cold else 0
+        await self._ask_resident(resident, wanted - reserve)
+        await self._ask_cold(cold, wanted)
 
     async def _ask_resident(self, resident: frozenset[str], wanted: int) -> None:
         weights = {model: self._stream(model).weight for model in resident}
@@ -147,9 +152,10 @@ class Puller:
                 del self._cold_due[model]
         for model in cold:
             due = self._cold_due.setdefault(model, now + COLD_LOOK_S)
-            free = min(wanted - self.outstanding, self._max_ask_jobs)
-            if now < due or free <= 0 or self._stream(model).outstanding:
+            if now < due or wanted <= 0 or self._stream(model).outstanding:
                 continue
+            # One job at least, even beyond the room: the bound on how long a cold model can be kept waiting.
+            free = max(1, min(wanted - self.outstanding, self._max_ask_jobs))
             del self._cold_due[model]
             pending = await self._stream(model).pending()
             if pending > 0:

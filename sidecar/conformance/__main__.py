@@ -38,8 +38,8 @@ async def _run(arguments: argparse.Namespace) -> list[Outcome]:
             await connection.close()
     model = codec.decode_json(arguments.model.read_bytes(), ModelRecord)
     with tempfile.TemporaryDirectory(prefix="shoal-") as directory:
-        subject = WorkerSubject(arguments.command, model, Path(directory))
-        return await run_checks(WORKER_CHECKS, subject)
+        async with WorkerSubject(arguments.command, model, Path(directory)) as subject:
+            return await run_checks(WORKER_CHECKS, subject)
 
 
 def main() -> int:

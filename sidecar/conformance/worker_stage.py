@@ -21,14 +21,53 @@ F = TypeVar("F")
 START_TIMEOUT_S = 90.0
 
 
-@dataclass(frozen=True, slots=True)
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(slots=True)
 class WorkerSubject:
-    """A worker command (SHOAL_SOCKET is added to its environment), and a base model it can load."""
+    """A worker command (SHOAL_SOCKET is added to its environment), and a base model it can load.
+
+    One process serves all checks that do not end it: each takes the worker's next connection.
+    """
 
     command: list[str]
     model: ModelRecord
     directory: Path
     environment: dict[str, str] = field(default_factory=dict)
+    process: asyncio.subprocess.Process | None = None
+    connections: asyncio.Queue[Pair] = field(default_factory=asyncio.Queue)
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    _server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> WorkerSubject:
+        path = self.directory / "stage.sock"
+        self._server = await asyncio.start_unix_server(self._accept, path=str(path))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+        if self._server is not None:
+            self._server.close()
+        for writer in self._writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def running(self) -> asyncio.subprocess.Process:
+        """The worker, started if it is not there or has ended."""
+        if self.process is None or self.process.returncode is not None:
+            path = str(self.directory / "stage.sock")
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, env={**os.environ, **self.environment, "SHOAL_SOCKET": path}
+            )
+        return self.process
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        await self.connections.put((reader, writer))
 
 
 @dataclass(slots=True)
@@ -36,7 +75,7 @@ class WorkerStage:
     """One connection of the worker under test."""
 
     process: asyncio.subprocess.Process
-    connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+    connections: asyncio.Queue[Pair]
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     limit_tokens: int = 0
@@ -88,32 +127,12 @@ class WorkerStage:
 
 @asynccontextmanager
 async def staged(subject: WorkerSubject) -> AsyncIterator[WorkerStage]:
-    """The worker, started and connected. Killed at the end if it is still there."""
-    path = subject.directory / "stage.sock"
-    path.unlink(missing_ok=True)
-    connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-
-    writers: list[asyncio.StreamWriter] = []
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        await connections.put((reader, writer))
-
-    server = await asyncio.start_unix_server(accept, path=str(path))
-    process = await asyncio.create_subprocess_exec(
-        *subject.command, env={**os.environ, **subject.environment, "SHOAL_SOCKET": str(path)}
-    )
+    """The worker's next connection; closed at the end, so that the next check finds it connecting again."""
+    process = await subject.running()
+    async with asyncio.timeout(START_TIMEOUT_S):
+        reader, writer = await subject.connections.get()
+    stage = WorkerStage(process, subject.connections, reader, writer)
     try:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            reader, writer = await connections.get()
-        yield WorkerStage(process, connections, reader, writer)
+        yield stage
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        server.close()
-        for open_writer in writers:
-            open_writer.close()
-            with contextlib.suppress(OSError):
-                await open_writer.wait_closed()
-        path.unlink(missing_ok=True)
+        stage.writer.close()

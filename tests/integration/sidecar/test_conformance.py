@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.conformance.checks import Check, run_checks
+from sidecar.conformance.checks import run_checks
 from sidecar.conformance.sidecar_checks import SIDECAR_CHECKS, SidecarSubject
 from sidecar.conformance.worker_checks import WORKER_CHECKS
 from sidecar.conformance.worker_stage import WorkerSubject
@@ -42,27 +42,27 @@ def minilm() -> ModelRecord:
     )  # fmt: skip
 
 
-def named(check: Check[object]) -> str:
-    return check.run.__name__
-
-
 async def test_our_sidecar_conforms(bench: Bench) -> None:
     socket = await bench.sidecar()
     outcomes = await run_checks(SIDECAR_CHECKS, SidecarSubject(socket, bench.connection))
     assert [one for one in outcomes if one.problem] == []
 
 
-@pytest.mark.parametrize("check", WORKER_CHECKS, ids=named)
-async def test_the_example_worker_conforms(directory: Path, check: Check[WorkerSubject]) -> None:
+async def test_the_example_worker_conforms(directory: Path) -> None:
     record = ModelRecord(
         id="m", digest="d" * 64, source="path:none", tasks=[Task.EMBEDDINGS], pool="default", max_tokens=8,
         dimension=3, created=0,
     )  # fmt: skip
     command = [sys.executable, "-m", "sidecar.conformance.example_worker"]
-    await check.run(WorkerSubject(command, record, directory))
+    async with WorkerSubject(command, record, directory) as subject:
+        outcomes = await run_checks(WORKER_CHECKS, subject)
+    assert [one for one in outcomes if one.problem] == []
 
 
-@pytest.mark.parametrize("check", WORKER_CHECKS, ids=named)
-async def test_the_real_worker_conforms(directory: Path, check: Check[WorkerSubject], minilm: ModelRecord) -> None:
+@pytest.mark.timeout(240)
+async def test_the_real_worker_conforms(directory: Path, minilm: ModelRecord) -> None:
     environment = {"SHOAL_DEVICE": "cpu", "SHOAL_TORCH_THREADS": "1", "HF_HUB_OFFLINE": "1", "SHOAL_SLOTS": "8"}
-    await check.run(WorkerSubject([sys.executable, "-m", "workers"], minilm, directory, environment))
+    command = [sys.executable, "-m", "workers"]
+    async with WorkerSubject(command, minilm, directory, environment) as subject:
+        outcomes = await run_checks(WORKER_CHECKS, subject)
+    assert [one for one in outcomes if one.problem] == []

@@ -8,8 +8,8 @@ import time
 
 from fabric.payloads import put_payload
 from tests.integration.sidecar.conftest import Bench, until
-from wire import codec
-from wire.jobs import EmbeddingInputs, InputsReference
+from wire import codec, subjects
+from wire.jobs import Demand, EmbeddingInputs, InputsReference
 
 
 async def test_a_job_is_answered_and_leaves_the_queue(bench: Bench) -> None:
@@ -85,3 +85,17 @@ async def test_single_jobs_are_delivered_at_once(bench: Bench) -> None:
     print(f"publish to answer at 15 jobs/s: median {median:.2f} ms, worst {worst:.2f} ms")
     assert median < 50
     assert worst < 1000
+
+
+async def test_a_hint_brings_a_job_of_a_cold_model_without_waiting_for_the_next_look(bench: Bench) -> None:
+    await bench.put_model("model-b")
+    await bench.worker(await bench.sidecar())
+    await bench.answer(await bench.publish())
+    waits_s = []
+    for _ in range(5):
+        begun = time.monotonic()
+        job_id = await bench.publish(model="model-b")
+        await bench.connection.publish(subjects.demand("default", "model-b"), codec.encode(Demand(1, 10)))
+        await bench.answer(job_id, 5)
+        waits_s.append(bench.answered_at[job_id] - begun)
+    assert statistics.median(waits_s) < 0.5
