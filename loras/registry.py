@@ -8,7 +8,7 @@ from django.db.models import Prefetch, Q
 
 from loras.models import Adapter, Version
 from loras.states import State
-from wire.names import parse_full_name
+from wire.names import valid_part
 from wire.registry import AdapterRecord, Mode, VersionRecord
 
 
@@ -54,6 +54,8 @@ def _version(version: Version) -> VersionRecord:
 def _any_of(names: Iterable[str]) -> Q:
     wanted = Q(pk__in=[])
     for text in names:
-        name = parse_full_name(text)
-        wanted |= Q(team__name=name.team, name=name.adapter)
+        # a bucket may hold foreign keys, which are the names of no adapter
+        team, slash, name = text.partition("/")
+        if slash and valid_part(team) and valid_part(name):
+            wanted |= Q(team__name=team, name=name)
     return wanted

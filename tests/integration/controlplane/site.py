@@ -35,6 +35,7 @@ class Site:
     web_port: int
     secrets: dict[str, str] = field(default_factory=dict)
     celery: subprocess.Popen[bytes] | None = None
+    probe: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -121,17 +122,39 @@ def running_site(home: Path, **settings: str) -> Iterator[Site]:
             "NATS_URL": f"nats://127.0.0.1:{nats.port}",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
+            "SHOAL_PROBE_SOCKET": str(home / "probe.sock"),
             **settings,
         }
         port = free_port()
         site = Site(home, environment, nats, valkey, port)
         site.manage("migrate", "-v0")
         site.secrets = json.loads(site.manage("bootstrap", "--json"))
-        with _web(site):
+        with _probe(site), _web(site):
             try:
                 yield site
             finally:
                 site.kill_celery(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _probe(site: Site) -> Iterator[None]:
+    """The warm probe server, as the embedded stack runs it: a child for each upload would load torch each time."""
+    socket = site.home / "probe.sock"
+    with (site.home / "probe.log").open("ab") as log:
+        site.probe = subprocess.Popen(
+            [sys.executable, "-m", "workers.probe", "--serve", str(socket)],
+            cwd=ROOT,
+            env=site.environment,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(socket.exists, what="the probe server's socket")
+        yield
+    finally:
+        site.probe.send_signal(signal.SIGCONT)
+        site.probe.kill()
+        site.probe.wait()
 
 
 @contextlib.contextmanager

@@ -140,17 +140,3 @@ def test_verdicts_that_are_not_ready(api: httpx.Client) -> None:
     put = {"version": 1}
     assert api.put("adapters/admin/inert/aliases/live/", json=put).json()["error"]["param"] == "confirm"
     assert api.put("adapters/admin/inert/aliases/live/", json={**put, "confirm": True}).status_code == 200
-
-
-def test_twenty_uploads_at_once_get_twenty_numbers(site: Site) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    def one(seed: int) -> int:
-        with site.api() as api:
-            received = push(api, "admin/crowd", multipart(lora_files(100 + seed, rank=2)))
-            assert received.status_code == 201, received.text
-            return int(received.json()["number"])
-
-    with ThreadPoolExecutor(20) as threads:
-        numbers = list(threads.map(one, range(20)))
-    assert sorted(numbers) == list(range(1, 21))

@@ -1,0 +1,15 @@
+"""How operations are called in the OpenAPI schema."""
+
+from __future__ import annotations
+
+from drf_spectacular.openapi import AutoSchema
+
+
+class NamedOperations(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
+    """``workers_get`` for ``workers/`` beside ``workers_retrieve`` for ``workers/{key}/``: both would be ``_retrieve``."""
+
+    def get_operation_id(self) -> str:
+        found = str(super().get_operation_id())
+        if "{" not in self.path and found.endswith("_retrieve"):
+            return found.removesuffix("_retrieve") + "_get"
+        return found
