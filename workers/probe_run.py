@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ TEXTS = [
     "The invoice was paid twice; please refund the second payment to the card that was used.",
     "def area(radius: float) -> float: return 3.14159 * radius ** 2",
     "Zürich, São Paulo, 東京",
-    "Adapters change few weights of a model. " * 12,
+    "Adapters change few weights of a model. " * 3,
 ]
 _SLOTS = 2
 
@@ -67,6 +68,7 @@ def load_base(model_id: str, source: str, digest: str) -> ProbeBase:
     plain = AutoModel.from_pretrained(str(path), dtype=torch.float32, local_files_only=True).eval()
     pooling = read_pooling(path)
     rows = served.kind.prepare(EmbeddingInputs(texts=TEXTS)).rows
+    _warm(served)
     return ProbeBase(served, plain, pooling, rows, _one_by_one(plain, pooling, rows))
 
 
@@ -110,10 +112,21 @@ def _serve(served: LoadedModel, digest: str, artifact: AdapterArtifact) -> tuple
     return vectors[0::2], vectors[1::2]
 
 
+def _warm(served: LoadedModel) -> None:
+    """Do once in a server what every forked child would have to do again: imports of seconds, first-use set-up."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    inject_adapter_in_model(LoraConfig(target_modules=["0"]), torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    served.embed(TEXTS[:1], [None])
+
+
 def _with_peft(plain: Any, folder: str) -> Any:
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(plain, folder, is_trainable=False).eval()
+    with warnings.catch_warnings():
+        # of the libraries among themselves; nothing an uploader or an operator can act on
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(plain, folder, is_trainable=False).eval()
 
 
 def _one_by_one(model: Any, pooling: PoolingRule, rows: list[list[int]]) -> Vectors:

@@ -37,6 +37,10 @@ class SlotTable:
         """Residents, least recently used first."""
         return sorted(self._residents.values(), key=lambda resident: (resident.last_used, resident.slot))
 
+    def digests(self) -> list[str]:
+        """Digests of the residents. Safe to call beside the thread that owns the table."""
+        return list(self._residents)
+
     def get(self, digest: str) -> Resident | None:
         """The resident with ``digest``, if there is one."""
         return self._residents.get(digest)

@@ -1,0 +1,38 @@
+"""``python -m workers``: one worker process for one device."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Both must be set before tokenizers and torch start their threads: the device's thread pool shall have the cores.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from pydantic import ValidationError
+
+from workers.settings import WorkerSettings
+
+
+def main() -> int:
+    """Check the settings, then serve. Exit 2: settings are wrong, all errors printed."""
+    try:
+        settings = WorkerSettings()
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "SHOAL_" + "_".join(str(part) for part in problem["loc"]).upper()
+            print(f"{name}: {problem['msg']}", file=sys.stderr)
+        return 2
+    os.environ["OMP_NUM_THREADS"] = str(settings.torch_threads)
+    from workers.engine.process import serve
+    from workers.logs import configure_logs
+
+    configure_logs()
+    return serve(settings)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # daemon threads may sit in native code; the interpreter's own shutdown would wait for or crash on them
+    os._exit(code)

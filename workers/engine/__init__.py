@@ -1,0 +1,1 @@
+"""The worker's process: stages joined by bounded queues around the one thread that owns the device."""

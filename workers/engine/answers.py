@@ -1,0 +1,98 @@
+"""Answers to jobs and the credit that comes free with them; used by every stage."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+
+from wire.errors import Code, ErrorInfo
+from wire.frames import Hello, Results
+from wire.jobs import Result
+from workers.channel import Channel
+from workers.engine.meter import Meter
+from workers.engine.outbox import Outbox
+from workers.engine.shelf import Shelf
+from workers.engine.works import WaitingRoom, Work
+
+log = structlog.get_logger("worker.answers")
+
+
+class Answers:
+    """The way back to the sidecar."""
+
+    def __init__(self, room: WaitingRoom, shelf: Shelf, outbox: Outbox, meter: Meter, worker: str) -> None:
+        self._room = room
+        self._shelf = shelf
+        self._outbox = outbox
+        self._meter = meter
+        self._worker = worker
+        # a limit worked out for one connection must not be taken as sent on the next
+        self._credit_lock = threading.Lock()
+
+    def connected(self, channel: Channel, hello: Hello) -> None:
+        """Start a connection: jobs of the last one are dropped, credit counts from zero."""
+        with self._credit_lock:
+            self._room.reset()
+            self._outbox.attach(channel, hello)
+        self.offer_room()
+
+    def offer_room(self) -> None:
+        """Tell the sidecar of new room, once the models that the worker starts with are there."""
+        if not self._shelf.settled:
+            return
+        loaded = self._shelf.loaded()
+        models = [one.model.record.id for one in loaded]
+        adapters = [digest for one in loaded for digest in one.model.adapters.table.digests()]
+        with self._credit_lock:
+            self._outbox.post(self._room.pull(models=models, adapters=adapters))
+
+    def succeed(self, work: Work) -> None:
+        """Send a finished job's outputs."""
+        if work.prepared is None or work.model is None or work.vectors is None:
+            raise RuntimeError(f"job {work.job.id} has no vectors")
+        outputs = work.model.kind.finish(work.vectors, work.prepared)
+        self._send(work, Result(job=work.job.id, outputs=outputs), failed=False)
+
+    def fail(self, work: Work, info: ErrorInfo) -> None:
+        """Send a job's error."""
+        log.info("job failed", job=work.job.id, version=work.job.version, code=info.code.value, reason=info.message)
+        self._send(work, Result(job=work.job.id, error=info), failed=True)
+
+    def expire(self, work: Work) -> None:
+        """Send DEADLINE_EXCEEDED for a job that was not run in time."""
+        late_ms = (time.time() - work.job.deadline) * 1e3
+        self.fail(
+            work,
+            ErrorInfo(
+                code=Code.DEADLINE_EXCEEDED,
+                message=f"The deadline passed {late_ms:.0f} ms before the job's turn.",
+                hint="Allow more time or send fewer inputs per request.",
+            ),
+        )
+
+    def _send(self, work: Work, result: Result, *, failed: bool) -> None:
+        if not self._room.finish(work):
+            return
+        started = work.started if work.started is not None else time.time()
+        queue_ms = max(0.0, (started - work.job.published) * 1e3)
+        record = work.model.record if work.model is not None else None
+        self._meter.job_done(queue_ms=queue_ms, failed=failed)
+        self._outbox.post(
+            Results(
+                results=[
+                    Result(
+                        job=result.job,
+                        model_digest=record.digest if record is not None else work.job.model_digest,
+                        adapter_digest=work.job.adapter_digest,
+                        outputs=result.outputs,
+                        error=result.error,
+                        batch_rows=work.batch_rows,
+                        queue_ms=round(queue_ms, 3),
+                        compute_ms=round(work.compute_s * 1e3, 3),
+                        worker=self._worker,
+                    )
+                ]
+            )
+        )

@@ -1,0 +1,191 @@
+"""The one thread that owns the device: commands, batches, and a sign of life every second."""
+
+from __future__ import annotations
+
+import queue
+import time
+
+import structlog
+
+from wire.errors import Code, ErrorInfo
+from wire.frames import Progress
+from workers.batching.policy import Bounds, Candidate, choose_rows
+from workers.engine.answers import Answers
+from workers.engine.meter import Meter
+from workers.engine.outbox import Outbox
+from workers.engine.passes import BatchRow, PassRunner
+from workers.engine.pipes import LoadAdapter, Pipes
+from workers.engine.residents import Residents
+from workers.engine.shelf import Shelf, ShelvedModel
+from workers.engine.works import WaitingRoom, Work
+from workers.packing.host import HostTier
+
+log = structlog.get_logger("worker.device")
+_BEAT_S = 1.0
+_LEAST_TOKENS = 512
+_LOADS_PER_BATCH = 8
+"""A slot copy takes about a millisecond; cold adapters beyond this wait one batch, so warm traffic is not held up."""
+
+
+class Device:
+    """Forms each batch from the worker's own state at the moment the device is free."""
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        shelf: Shelf,
+        host: HostTier,
+        pipes: Pipes,
+        answers: Answers,
+        outbox: Outbox,
+        meter: Meter,
+        residents: Residents,
+        *,
+        batch_tokens: int,
+        batch_s: float,
+    ) -> None:
+        self._room = room
+        self._shelf = shelf
+        self._host = host
+        self._pipes = pipes
+        self._answers = answers
+        self._outbox = outbox
+        self._meter = meter
+        self._residents = residents
+        self._passes = PassRunner(answers, meter, host)
+        self._batch_tokens = batch_tokens
+        self._batch_s = batch_s
+        self._running: list[str] = []
+        self._beat_at = 0.0
+
+    def run(self) -> None:
+        """Serve until the room says stop; the batch that runs then is finished first."""
+        while not self._room.stopping:
+            self._beat()
+            self._obey()
+            shelved, works = self._next_model()
+            if shelved is None or not self._run_batch(shelved, works):
+                self._room.wait(max(0.0, self._beat_at + _BEAT_S - time.monotonic()))
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._beat_at >= _BEAT_S:
+            self._beat_at = time.monotonic()
+            self._residents.snapshot()
+            self._outbox.post(Progress(running=list(self._running)))
+
+    def _obey(self) -> None:
+        try:
+            while True:
+                self._residents.obey(self._pipes.device.get_nowait())
+        except queue.Empty:
+            return
+
+    def _next_model(self) -> tuple[ShelvedModel | None, list[Work]]:
+        """The model with ready jobs whose last batch was longest ago, so that models take turns."""
+        now = time.time()
+        by_model: dict[int, list[Work]] = {}
+        for work in self._room.ready_works():
+            if now >= work.job.deadline:
+                self._answers.expire(work)
+            elif work.model is not None and self._has_weights(work):
+                by_model.setdefault(id(work.model), []).append(work)
+        waiting = [(one, by_model.pop(id(one.model))) for one in self._shelf.loaded() if id(one.model) in by_model]
+        for works in by_model.values():
+            for work in works:
+                self._prepare_again(work)
+        return min(waiting, key=lambda pair: pair[0].last_batch, default=(None, []))
+
+    def _prepare_again(self, work: Work) -> None:
+        """The model was registered anew since the job was tokenized: it starts over with the present one."""
+        work.ready, work.model, work.prepared, work.adapter, work.vectors, work.rows_done = (
+            False,
+            None,
+            None,
+            None,
+            None,
+            0,
+        )
+        self._pipes.prepare.put(work)
+
+    def _has_weights(self, work: Work) -> bool:
+        """Whether the job's adapter is in a slot or at hand; one that fell out of both tiers is read again."""
+        digest, model = work.job.adapter_digest, work.model
+        if digest is None or model is None or digest in model.adapters.table or work.adapter is not None:
+            return True
+        work.adapter = self._host.get(work.job.model, digest)
+        if work.adapter is not None:
+            return True
+        work.ready = False
+        self._pipes.load.put(LoadAdapter(work))
+        return False
+
+    def _run_batch(self, shelved: ShelvedModel, works: list[Work]) -> bool:
+        rows = self._load_adapters(shelved, self._choose(shelved, works))
+        if not rows:
+            return False
+        started = time.time()
+        for row in rows:
+            if row.work.started is None:
+                row.work.started = started
+        self._running = list({row.work.job.id: None for row in rows})
+        self._answers.offer_room()
+        self._meter.batch_started()
+        for part in self._passes.split(shelved, rows, max_tokens=self._batch_tokens):
+            self._passes.run_pass(shelved, part)
+            self._beat()
+        adapters = {row.adapter for row in rows} - {None}
+        self._meter.batch_ended(rows=len(rows), tokens=sum(len(row.ids) for row in rows), adapters=len(adapters))
+        now = time.time()
+        for digest in adapters:
+            if digest is not None and digest in shelved.model.adapters.table:
+                shelved.model.adapters.table.touch(digest, now=now, hits=sum(row.adapter == digest for row in rows))
+        shelved.last_batch = time.monotonic()
+        self._running = []
+        self._answers.offer_room()
+        return True
+
+    def _choose(self, shelved: ShelvedModel, works: list[Work]) -> list[BatchRow]:
+        table = shelved.model.adapters.table
+        candidates = []
+        for work in works:
+            digest = work.job.adapter_digest
+            resident = table.get(digest) if digest is not None else None
+            prepared = work.prepared.rows if work.prepared is not None else []
+            candidates.append(
+                Candidate(
+                    job=work.job.id,
+                    lengths=[len(ids) for ids in prepared[work.rows_done :]],
+                    # a pinned adapter has its slot for good: it takes none of the room for others
+                    adapter=None if resident is not None and resident.pinned else digest,
+                    resident=resident is not None,
+                )
+            )
+        tokens = min(self._batch_tokens, max(_LEAST_TOKENS, shelved.cost.cost.tokens_within(self._batch_s)))
+        bounds = Bounds(tokens=tokens, adapters=table.room(()), loads=_LOADS_PER_BATCH)
+        chosen = choose_rows(candidates, bounds)
+        return [
+            BatchRow(work, number, work.prepared.rows[number])
+            for work in works
+            if work.prepared is not None
+            for number in range(work.rows_done, work.rows_done + chosen.get(work.job.id, 0))
+        ]
+
+    def _load_adapters(self, shelved: ShelvedModel, rows: list[BatchRow]) -> list[BatchRow]:
+        """Put cold adapters into slots; rows of one that finds no room stay for a later batch."""
+        in_use = {row.adapter for row in rows if row.adapter is not None}
+        left_out: dict[str, ErrorInfo] = {}
+        for work in {row.work.job.id: row.work for row in rows}.values():
+            digest = work.job.adapter_digest
+            if digest is None or digest in left_out or digest in shelved.model.adapters.table:
+                continue
+            error = self._residents.load(shelved.model, work.adapter, in_use=in_use)
+            if error is not None:
+                left_out[digest] = error
+                in_use.discard(digest)
+        kept = [row for row in rows if row.adapter not in left_out]
+        for row in rows:
+            info = left_out.get(row.adapter or "")
+            # room comes back when this batch is done, but the oldest job had the first choice and found none
+            if info is not None and (row.work is rows[0].work or info.code is not Code.OUT_OF_MEMORY):
+                self._answers.fail(row.work, info)
+        return kept

@@ -1,0 +1,74 @@
+"""The bounded queues between the stages and what travels in them."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass, field
+
+from wire.errors import ErrorInfo
+from wire.frames import Ensure, Evict, Pin
+from wire.registry import ModelRecord
+from workers.engine.shelf import ShelvedModel
+from workers.engine.works import Work
+from workers.models.loaded import LoadedModel
+from workers.packing.artifact import PreparedAdapter
+
+CAPACITY = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Read the adapter of a job, then make the job ready."""
+
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load a base model, then prepare the jobs that wait for it."""
+
+    record: ModelRecord
+
+
+LoadTask = LoadAdapter | LoadModel | Ensure
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """Evict base models until ``size_bytes`` more fit; ``reply`` gets ``None`` or why they do not."""
+
+    size_bytes: int
+    reply: queue.Queue[ErrorInfo | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Serve a base model that was loaded."""
+
+    shelved: ShelvedModel
+
+
+@dataclass(frozen=True, slots=True)
+class MakeResident:
+    """Put an adapter into a slot and report it."""
+
+    model: LoadedModel
+    adapter: PreparedAdapter
+
+
+DeviceCommand = MakeRoom | Adopt | MakeResident | Evict | Pin
+
+
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """Queues into the tokenizer's and the loader's stage; ``None`` ends a stage."""
+
+    prepare: queue.Queue[Work | None] = field(default_factory=lambda: queue.Queue(CAPACITY))
+    # an entry per job at most, and credit bounds the jobs; a bound here could lock loader and device against each other
+    load: queue.SimpleQueue[LoadTask | None] = field(default_factory=queue.SimpleQueue)
+    device: queue.SimpleQueue[DeviceCommand] = field(default_factory=queue.SimpleQueue)
+
+    def close(self) -> None:
+        """End both stages after what is queued."""
+        self.prepare.put(None)
+        self.load.put(None)

@@ -1,0 +1,186 @@
+"""Jobs inside the worker, from their arrival to their answer, and the room that the sidecar may fill."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from wire.frames import Pull
+from wire.jobs import Job
+from wire.telemetry import WorkerState
+from workers.models.loaded import LoadedModel
+from workers.models.protocol import PreparedInputs, Vectors
+from workers.packing.artifact import PreparedAdapter
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One job on its way. ``gone``: nobody waits for it (cancelled, answered, or its connection was lost)."""
+
+    job: Job
+    artifact_path: str | None
+    arrived: int = 0
+    model: LoadedModel | None = None
+    prepared: PreparedInputs | None = None
+    adapter: PreparedAdapter | None = None
+    vectors: Vectors | None = None
+    ready: bool = False
+    gone: bool = False
+    rows_done: int = 0
+    batch_rows: int = 0
+    compute_s: float = 0.0
+    started: float | None = None
+
+    @property
+    def outstanding_tokens(self) -> int:
+        """What is still to run: the gateway's guess until the real count is known."""
+        if self.prepared is None:
+            return max(1, self.job.token_estimate)
+        return sum(map(len, self.prepared.rows[self.rows_done :]))
+
+    def store(self, row: int, vector: Vectors) -> None:
+        """Keep one row's vector (dimension,)."""
+        if self.vectors is None:
+            rows = len(self.prepared.rows) if self.prepared is not None else 0
+            self.vectors = np.empty((rows, vector.shape[0]), dtype=np.float32)
+        self.vectors[row] = vector
+        self.rows_done += 1
+
+
+@dataclass(slots=True)
+class _Credit:
+    received_tokens: int = 0
+    limit_tokens: int = 0
+
+
+@dataclass(slots=True)
+class WaitingRoom:
+    """Every job the worker has, the device thread's wake-up, and the credit given to the sidecar.
+
+    The credit covers the running batch and one more, so the device never waits and no stock is held that another
+    machine could run. A job whose guess was too high gives the difference back once it is tokenized.
+    """
+
+    room_tokens: int
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    stopping: bool = False
+    draining: bool = False
+    _works: dict[str, Work] = field(default_factory=dict)
+    _nudged: bool = False
+    _credit: _Credit = field(default_factory=_Credit)
+    _arrivals: int = 0
+
+    def reset(self) -> None:
+        """A new connection: jobs of the old one went back to the sidecar's queue, credit counts from zero."""
+        with self.changed:
+            for work in self._works.values():
+                work.gone = True
+            self._works.clear()
+            self._credit = _Credit()
+
+    def admit(self, work: Work) -> bool:
+        """A job arrived; false when it is here already and must not run twice."""
+        with self.changed:
+            self._credit.received_tokens += max(1, work.job.token_estimate)
+            if work.job.id in self._works:
+                return False
+            self._arrivals += 1
+            work.arrived = self._arrivals
+            self._works[work.job.id] = work
+            return True
+
+    def make_ready(self, work: Work) -> None:
+        """The job can run whenever the device is free."""
+        with self.changed:
+            work.ready = True
+            self.changed.notify_all()
+
+    def finish(self, work: Work) -> bool:
+        """Take an answered job out; false when nobody waits for it any more."""
+        with self.changed:
+            if work.gone:
+                return False
+            work.gone = True
+            del self._works[work.job.id]
+            return True
+
+    def cancel(self, jobs: Iterable[str]) -> int:
+        """Drop jobs that nobody waits for; returns how many were here."""
+        with self.changed:
+            found = [self._works.pop(job) for job in jobs if job in self._works]
+            for work in found:
+                work.gone = True
+            return len(found)
+
+    def nudge(self) -> None:
+        """Wake the device's thread: a command waits for it."""
+        with self.changed:
+            self._nudged = True
+            self.changed.notify_all()
+
+    def ready_works(self) -> list[Work]:
+        """Jobs that can run, in order of arrival."""
+        with self.changed:
+            return [work for work in self._works.values() if work.ready]
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until a job is ready, a command waits, or the worker stops."""
+        with self.changed:
+            if not self.stopping and not self._nudged and not any(work.ready for work in self._works.values()):
+                self.changed.wait(timeout_s)
+            self._nudged = False
+
+    def set_draining(self, draining: bool) -> None:
+        """While draining no room is offered; what is here is finished."""
+        with self.changed:
+            self.draining = draining
+
+    @property
+    def state(self) -> WorkerState:
+        """Ready, draining, or drained once nothing is left."""
+        with self.changed:
+            if not self.draining:
+                return WorkerState.READY
+            return WorkerState.DRAINING if self._works else WorkerState.DRAINED
+
+    def stop(self) -> None:
+        """Let the device's thread end after its batch."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify_all()
+
+    def pull(self, *, models: list[str], adapters: list[str]) -> Pull | None:
+        """The frame that raises the sidecar's limit, or ``None`` when there is nothing to raise."""
+        with self.changed:
+            if self.stopping or self.draining:
+                return None
+            outstanding = sum(work.outstanding_tokens for work in self._works.values())
+            limit = self._credit.received_tokens + self.room_tokens - outstanding
+            if limit <= self._credit.limit_tokens:
+                return None
+            self._credit.limit_tokens = limit
+            return Pull(limit_tokens=limit, models=models, adapters=adapters)
+
+    def models_in_use(self) -> set[str]:
+        """Ids of base models that a job here needs."""
+        with self.changed:
+            return {work.job.model for work in self._works.values()}
+
+    def adapters_in_use(self) -> set[str]:
+        """Digests of adapters that a job here needs."""
+        with self.changed:
+            return {work.job.adapter_digest for work in self._works.values() if work.job.adapter_digest is not None}
+
+    def unfinished(self) -> list[str]:
+        """Ids of all jobs without an answer."""
+        with self.changed:
+            return list(self._works)
+
+    def waiting(self) -> tuple[int, int]:
+        """(jobs, tokens) that have not started."""
+        with self.changed:
+            waiting = [work for work in self._works.values() if work.started is None]
+            return len(waiting), sum(work.outstanding_tokens for work in waiting)

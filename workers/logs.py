@@ -1,0 +1,23 @@
+"""Logs as readable single lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs() -> None:
+    """Print events as one line each on standard error: time, level, event, facts."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,53 @@
+"""Settings of one worker process, from the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+class WorkerSettings(BaseSettings):
+    """``SHOAL_…`` variables; the worker holds no secret. All errors are reported together."""
+
+    model_config = SettingsConfigDict(env_prefix="SHOAL_", extra="ignore")
+
+    home: Path = Path(".shoal")
+    socket: Path | None = None
+    device: str = "cpu"
+    worker_id: str = ""
+    slots: int = Field(default=128, ge=1, le=4096)
+    max_rank: int = Field(default=64, ge=1, le=512)
+    torch_threads: int = Field(default_factory=_cores, ge=1)
+    adapter_bytes: int = Field(default=2 * 1024**3, ge=1)
+    """Bound of all slots of one model."""
+    host_adapter_bytes: int = Field(default=1024**3, ge=0)
+    """Bound of the second tier: adapters that fell out of their slots, kept in host memory."""
+    model_bytes: int | None = Field(default=None, ge=1)
+    """Bound of all loaded base models; unset: 60 % of the device's memory."""
+    batch_tokens: int = Field(default=16_384, ge=1)
+    batch_ms: float = Field(default=250.0, gt=0)
+    """A batch is filled up to what the learned cost model expects to run in this time."""
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if value != "cpu" and not value.startswith("cuda"):
+            raise ValueError(f"{value!r} is not cpu, cuda or cuda:<index>")
+        return value
+
+    @property
+    def socket_path(self) -> Path:
+        """The sidecar's Unix socket."""
+        return self.socket if self.socket is not None else self.home / "sidecar.sock"
+
+    @property
+    def worker_name(self) -> str:
+        """Stable across restarts: the given id, else the device."""
+        return self.worker_id or self.device.replace(":", "")
