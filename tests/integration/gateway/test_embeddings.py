@@ -63,7 +63,7 @@ async def test_official_client_unchanged(stand: Stand) -> None:
     assert listed == [BASE, "acme/support"]
     assert (await client.models.retrieve("acme/support")).owned_by == "acme"
     with pytest.raises(NotFoundError) as caught:
-        await client.embeddings.create(model="acme/suport", input="x")
+        await client.embeddings.create(model="acme/supporter", input="x")
     assert caught.value.code == "model_not_found"
     assert "acme/support" in caught.value.message
     await client.close()

@@ -136,6 +136,7 @@ async def test_queue_full_by_bytes(nats_url: str) -> None:
 
 async def test_no_worker(nats_url: str) -> None:
     async with running_stand(nats_url, no_worker_s=0.3) as stand:
+        await until(lambda: bool(stand.gateway.plane().presence._seen))
         assert (await stand.embed()).status_code == 200
         stand.consumer._announce = nobody  # type: ignore[method-assign]
         stand.gateway.plane().presence._listening_since -= 10
