@@ -95,10 +95,9 @@ def test_any_json_as_a_header(entries: dict[str, Any], data: bytes) -> None:
         path.write_bytes(with_header(json.dumps(entries).encode(), data))
         try:
             header = read_header(path)
-        except Refused as refused:
-            assert refused.rows
-        else:
-            assert sum(tensor.end - tensor.begin for tensor in header.tensors) == len(data)
+        except Refused:
+            return
+        assert sum(tensor.end - tensor.begin for tensor in header.tensors) == len(data)
 
 
 @FUZZ
