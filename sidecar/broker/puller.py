@@ -117,8 +117,12 @@ class Puller:
     async def _check(self) -> None:
         for model in [model for model in self._streams if model not in self._models]:
             await self._streams.pop(model).close()
+        servable = self._appetite().servable
         for one in list(self._streams.values()):
             one.weight *= WEIGHT_DECAY
+            if one.model not in servable and one.outstanding:
+                # The workers are gone: what was asked for them is for other machines now.
+                await one.close()
             await one.check(self._stall_s)
 
     async def _ask(self) -> None:

@@ -72,9 +72,11 @@ class Upkeep:
             del self._unserved_since[model]
         for model in unserved:
             self._unserved_since.setdefault(model, now)
+        # A job that comes back to the same lonely machine waits again, or its deliveries would be used up at once.
+        arrived_before = time.time() - self._orphan_s
         for held in waiting:
             since = self._unserved_since.get(held.job.model)
-            if since is not None and now - since >= self._orphan_s:
+            if since is not None and now - since >= self._orphan_s and held.arrived <= arrived_before:
                 self._desk.hand_back(held, "no worker")
 
     def _of_stage(self, stage: Stage) -> list[HeldJob]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import textwrap
 import time
 
 from fabric.topology import QueueSettings, ensure_consumer
+from sidecar import metrics
 from tests.integration.sidecar.conftest import Bench, until
 from tests.integration.sidecar.scripted import embed
 from tests.servers import ServerProcess
@@ -37,7 +39,7 @@ FROZEN_WORKER = """
 async def dead_jobs(bench: Bench) -> list[DeadJob]:
     info = await bench.js.stream_info(subjects.DEAD_STREAM)
     found = []
-    for sequence in range(info.state.first_seq, info.state.last_seq + 1):
+    for sequence in range(max(1, info.state.first_seq), info.state.last_seq + 1):
         raw = await bench.js.get_msg(subjects.DEAD_STREAM, sequence)
         found.append(codec.decode(raw.data or b"", DeadJob))
     return found
@@ -243,6 +245,36 @@ async def test_a_worker_without_successor_gives_its_jobs_to_another_machine(benc
     await bench.worker(await bench.sidecar("second"))
     await first.stop()
     assert (await bench.answer(job_id, 5)).outputs is not None
+    await bench.expect_empty_queue()
+
+
+async def test_a_lonely_machine_keeps_its_jobs_until_a_worker_is_back(bench: Bench) -> None:
+    socket = await bench.sidecar(orphan_s=0.3)
+    first = await bench.worker(socket, answerer=lambda job: None)
+    job_id = await bench.publish()
+    await until(lambda: len(first.received) == 1)
+    returned = metrics.JOBS_RETURNED.labels(reason="no worker")
+    before = returned._value.get()
+    await first.stop()
+    await asyncio.sleep(2.0)
+    assert returned._value.get() - before <= 2
+    assert await bench.work_left() == 1
+    await bench.worker(socket)
+    assert (await bench.answer(job_id, 5)).outputs is not None
+    assert await dead_jobs(bench) == []
+
+
+async def test_a_queue_that_stands_still_for_seconds_loses_nothing(bench: Bench, nats: ServerProcess) -> None:
+    assert nats.process is not None
+    worker = await bench.worker(await bench.sidecar(), delay_s=0.5)
+    jobs = [await bench.publish() for _ in range(20)]
+    await until(lambda: len(worker.received) == len(jobs))
+    nats.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(4)
+    nats.process.send_signal(signal.SIGCONT)
+    for job_id in jobs:
+        assert (await bench.answer(job_id)).outputs is not None
+    assert (await bench.answer(await bench.publish())).outputs is not None
     await bench.expect_empty_queue()
 
 
