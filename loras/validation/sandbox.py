@@ -19,8 +19,12 @@ import loras
 MAX_REPLY_BYTES = 8 * 1024 * 1024
 _STDERR_TAIL_BYTES = 2_000
 _OVER_CPU = (-signal.SIGXCPU, -signal.SIGKILL)
-# a child gets no secret of its parent; these are all it may need to find Python, temporary space and base models
-_KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "VIRTUAL_ENV", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME")
+# a child gets no secret of its parent; these are all it may need to find Python, temporary space and base models,
+# and the mark by which the embedded stack ends what a killed parent left behind
+_KEPT = (
+    "PATH", "HOME", "TMPDIR", "LANG", "VIRTUAL_ENV", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME",
+    "SHOAL_STACK_MARK",
+)  # fmt: skip
 
 
 class ChildEnding(StrEnum):
