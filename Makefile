@@ -25,7 +25,7 @@ demo: $(STAMP) ## train an adapter, ship it, ask it; in a temporary home, about 
 test: $(STAMP) ## all tests; the browser tests need Chromium
 	@test -x "$(CHROMIUM)" || { echo "the browser tests need Chromium, and $(CHROMIUM) is not there: \
 	apt-get install chromium, or set SHOAL_CHROMIUM to its path" >&2; exit 1; }
-	OMP_NUM_THREADS=1 SHOAL_CHROMIUM="$(CHROMIUM)" $(RUN) -m pytest
+	SHOAL_HOME=build/test OMP_NUM_THREADS=1 SHOAL_CHROMIUM="$(CHROMIUM)" $(RUN) -m pytest
 
 check: $(STAMP) ## format, lint, types, import directions, migrations, deployment settings, spelling, API schema
 	$(BIN)/ruff format --check .
