@@ -65,7 +65,7 @@ def versions_of(adapter: Adapter) -> QuerySet[Version]:
 
 
 def get_version(adapter: Adapter, number: int) -> ResolvedVersion:
-    """The version of that number, or the earlier one with the same content. Raises ``ShoalError(VERSION_NOT_FOUND)``."""
+    """The version of that number, or the earlier one with its content. Raises ``ShoalError(VERSION_NOT_FOUND)``."""
     version = version_rows().filter(adapter=adapter, number=number).first()
     if version is None:
         raise ShoalError(

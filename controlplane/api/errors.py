@@ -1,4 +1,7 @@
-"""The one place where the control plane turns exceptions into error bodies: ``{"error": {message, type, code, param, hint}}``."""
+"""The one place where the control plane turns exceptions into error bodies.
+
+``{"error": {"message", "type", "code", "param", "hint"}}``, and what an error adds as ``detail``.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from drf_spectacular.openapi import AutoSchema
 
 
-class NamedOperations(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
-    """``workers_get`` for ``workers/`` beside ``workers_retrieve`` for ``workers/{key}/``: both would be ``_retrieve``."""
+class NamedOperations(AutoSchema):
+    """``workers_get`` for ``workers/`` beside ``workers_retrieve`` for ``workers/{key}/``."""
 
     def get_operation_id(self) -> str:
         found = str(super().get_operation_id())

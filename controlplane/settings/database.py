@@ -25,5 +25,4 @@ def database_from_url(url: str, home: Path) -> dict[str, Any]:
         }
     else:
         found["CONN_HEALTH_CHECKS"] = True
-        found["OPTIONS"] = {**found.get("OPTIONS", {}), "pool": {"min_size": 0, "max_size": 16, "timeout": 10}}
     return found

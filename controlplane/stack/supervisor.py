@@ -56,7 +56,7 @@ class Supervisor:
             asyncio.create_task(self._keep(kept), name=f"keep {name}") for name, kept in self._kept.items()
         ]
         for keeper in self._keepers:
-            keeper.add_done_callback(self._note_dead_keeper)
+            keeper.add_done_callback(self._note_failure)
         all_ready = asyncio.create_task(_wait_for(kept.ready for kept in self._kept.values()))
         try:
             awaited: set[asyncio.Future[Any]] = {all_ready, self._failed}
@@ -89,10 +89,6 @@ class Supervisor:
             if kept.child is not None:
                 kept.child.signal(signal.SIGKILL)
 
-    def pids(self) -> dict[str, int]:
-        """Process ids of the living children by part."""
-        return {name: kept.child.pid for name, kept in self._kept.items() if kept.child is not None}
-
     async def _keep(self, kept: _Kept) -> None:
         kept.reason = f"waits for {', '.join(kept.part.needs)}" if kept.part.needs else kept.reason
         await self._wait_unless_stopping([self._kept[need].ready for need in kept.part.needs])
@@ -116,17 +112,22 @@ class Supervisor:
             return 127
         kept.child = child
         kept.reason = "started, not ready yet"
-        watcher = None if kept.part.once else asyncio.create_task(self._await_ready(kept, child))
+        if self._stopping.is_set():
+            # the stop passed by while it was being born
+            child.signal(signal.SIGKILL)
+        watcher = asyncio.create_task(self._await_ready(kept, child))
+        watcher.add_done_callback(self._note_failure)
         try:
             status = await child.wait()
         finally:
             kept.child = None
-            if watcher is not None:
-                watcher.cancel()
+            watcher.cancel()
         kept.backoff = kept.backoff.after_death(child.lived_s)
         return status
 
     async def _await_ready(self, kept: _Kept, child: Child) -> None:
+        if kept.part.once:
+            return
         pause_s = _CHECK_EVERY_S
         while (reason := await kept.part.check(child.started_at)) is not None:
             kept.reason = reason
@@ -170,8 +171,8 @@ class Supervisor:
         else:
             self._say(kept.part.name, "stopped")
 
-    def _note_dead_keeper(self, keeper: asyncio.Task[None]) -> None:
-        if keeper.cancelled() or (error := keeper.exception()) is None:
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
             return
         if not self._failed.done():
             self._failed.set_exception(error)

@@ -22,7 +22,7 @@ def read_split(form: Mapping[str, Any]) -> Split:
 
 
 def read_expect(form: Mapping[str, Any]) -> Split | AnyTarget | None:
-    """Where the caller believes the alias points: a split, ``{"version": 3}``, ``{"split": …}``, or null for nowhere."""
+    """Where the caller believes the alias points: a split, ``{"version": 3}``, ``{"split": …}``, null for nowhere."""
     if "expect" not in form:
         return ANYTHING
     expect = form["expect"]

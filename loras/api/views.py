@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -71,7 +71,7 @@ class UploadMixin(APIView):
 
     def upload_form(self, request: Request, kind: type[UploadForm]) -> dict[str, Any]:
         """The checked fields; what went wrong while the files streamed is raised before them."""
-        data = request.data
+        data = cast("dict[str, Any]", request.data)
         raise_upload_error(request._request.META)
         names = set(kind().fields) - {"file", "files", "paths"}
         form = kind(data={name: data.get(name) for name in names if name in data})

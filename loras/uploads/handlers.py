@@ -84,7 +84,7 @@ class IncomingUploadHandler(FileUploadHandler):
         charset: str | None = None,
         content_type_extra: dict[str, bytes] | None = None,
     ) -> None:
-        super().new_file(field_name, file_name, content_type, content_length, charset, content_type_extra)  # type: ignore[arg-type]
+        super().new_file(field_name, file_name, content_type, content_length, charset, content_type_extra)
         self.relative_path = file_name
         if field_name not in FILE_FIELDS:
             self._stop(

@@ -28,8 +28,10 @@ def principal_of(request: Request) -> Principal:
 
 
 class HasScope(BasePermission):
-    """Reads ``scopes: dict[method, Scope | None]`` of the view (``None``: whoever is known). Which team a scope is held in is judged by
-    ``Principal.team``."""
+    """Reads ``scopes: dict[method, Scope | None]`` of the view (``None``: whoever is known).
+
+    Which team a scope is held in is judged by ``Principal.team``.
+    """
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         scopes: dict[str, Scope | None] = getattr(view, "scopes", {})

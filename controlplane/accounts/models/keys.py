@@ -17,7 +17,8 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
 
 class ApiKey(models.Model):
-    """A secret ``shoal_…`` of one team. ``prefix`` is the part shown in lists; scopes are values of ``wire.registry.Scope``."""
+    """A secret ``shoal_…`` of one team. ``prefix`` is the part shown in lists, ``scopes`` are values of
+    ``wire.registry.Scope``."""
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="api_keys")
     created_by = models.ForeignKey(

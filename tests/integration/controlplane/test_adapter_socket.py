@@ -50,9 +50,7 @@ async def test_snapshot_then_changes(site: Site) -> None:
             assert snapshot["name"] == "admin/watched"
             assert [version["number"] for version in snapshot["versions"]] == [1]
             truncated = {name: data[:-3] for name, data in lora_files(602, rank=2).items()}
-            await asyncio.to_thread(
-                api.post, "adapters/", data={"name": "admin/watched"}, files=multipart(truncated)
-            )
+            await asyncio.to_thread(api.post, "adapters/", data={"name": "admin/watched"}, files=multipart(truncated))
             seen: list[tuple[int, str]] = []
             while (2, "rejected") not in seen:
                 update = await message(socket)

@@ -48,7 +48,9 @@ def test_killed_once_is_finished_and_killed_twice_is_rejected(site: Site) -> Non
         assert done["aliases"] == ["live"]
 
         site.probe.send_signal(signal.SIGSTOP)
-        twice = api.post("adapters/", data={"name": "admin/twice"}, files=multipart(lora_files(502))).headers["location"]
+        twice = api.post("adapters/", data={"name": "admin/twice"}, files=multipart(lora_files(502))).headers[
+            "location"
+        ]
         kill_while_validating(site, "twice", 1)
         kill_while_validating(site, "twice", 2)
         dead = until(lambda: (body := api.get(twice).json())["state"] == "rejected" and body, timeout_s=90, what="end")
@@ -61,7 +63,9 @@ def test_redis_emptied_loses_nothing(site: Site) -> None:
 
     with site.api() as api:
         site.kill_celery(signal.SIGKILL)
-        url = api.post("adapters/", data={"name": "admin/flushed"}, files=multipart(lora_files(503))).headers["location"]
+        url = api.post("adapters/", data={"name": "admin/flushed"}, files=multipart(lora_files(503))).headers[
+            "location"
+        ]
         with redis.Redis.from_url(site.environment["REDIS_URL"]) as client:
             client.flushall()
         site.python(

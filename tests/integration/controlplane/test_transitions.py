@@ -43,9 +43,7 @@ def test_a_claim_is_held_by_one_and_lost_to_the_sweeper(version: Version) -> Non
     Version.objects.filter(pk=version.pk).update(claimed_at=timezone.now() - timedelta(hours=1))
     assert sweep_versions() == 1
     # the process that was thought dead comes back too late
-    assert not move_version(
-        version=claim.version, to=State.READY, message="late", claimed_at=claim.claimed_at
-    )
+    assert not move_version(version=claim.version, to=State.READY, message="late", claimed_at=claim.claimed_at)
     again = claim_validation(version_id=version.pk)
     assert again is not None
     assert again.attempt == 2

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
-from nats.js.errors import KeyNotFoundError
 
 from fabric.connection import connect
 from fabric.kv import get_record
@@ -32,28 +33,26 @@ def verdict(api: httpx.Client, url: str) -> dict[str, Any]:
     return until(settled, timeout_s=120, what=f"a verdict on {url}")  # type: ignore[no-any-return]
 
 
-async def record(site: Site, name: str) -> AdapterRecord | None:
+async def read_record(site: Site, name: str) -> AdapterRecord | None:
     connection = await connect(site.nats_url, name="test")
     try:
         return await get_record(connection.jetstream(), ADAPTERS_BUCKET, name, AdapterRecord)
-    except KeyNotFoundError:
-        return None
     finally:
         await connection.close()
 
 
-async def record_until(site: Site, name: str, condition: Any) -> AdapterRecord | None:
-    import asyncio
+def record_when(site: Site, name: str, condition: Callable[[AdapterRecord | None], Any]) -> AdapterRecord | None:
+    """The record that gateways read, once it is as it should be."""
 
-    for _ in range(150):
-        found = await record(site, name)
-        if condition(found):
-            return found
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"the record of {name} is {found}")
+    def read() -> list[AdapterRecord | None]:
+        found = asyncio.run(read_record(site, name))
+        return [found] if condition(found) else []
+
+    found: list[AdapterRecord | None] = until(read, what=f"the record of {name}")
+    return found[0]
 
 
-async def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
+def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
     received = push(api, "admin/life", multipart(lora_files(1)), message="first")
     assert received.status_code == 201, received.text
     assert received.json()["state"] == "validating"
@@ -66,7 +65,7 @@ async def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
     adapter = api.get("adapters/admin/life/").json()
     assert adapter["base_model"] == MINILM
     assert adapter["aliases"] == {"live": {"1": 100}}
-    known = await record_until(site, "admin/life", lambda found: found and found.aliases)
+    known = record_when(site, "admin/life", lambda found: found and found.aliases)
     assert known is not None
     assert known.versions[1].digest == first["digest"]
     assert (known.versions[1].rank, known.aliases) == (4, {"live": {1: 100}})
@@ -91,9 +90,9 @@ async def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
     assert (stale.status_code, stale.json()["error"]["code"]) == (409, "stale")
     assert stale.json()["error"]["current"] == {"4": 100}
     assert api.post("adapters/admin/life/rollback/", json={}).json()["aliases"] == {"live": {"1": 100}}
-    canary = api.put(
-        "adapters/admin/life/aliases/canary/", json={"split": {"3": 95, "4": 5}, "expect": None}
-    ).json()["aliases"]
+    canary = api.put("adapters/admin/life/aliases/canary/", json={"split": {"3": 95, "4": 5}, "expect": None}).json()[
+        "aliases"
+    ]
     assert canary == {"canary": {"3": 95, "4": 5}, "live": {"1": 100}}
 
     refused = api.delete("adapters/admin/life/versions/4/")
@@ -103,7 +102,7 @@ async def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
     assert api.delete("adapters/admin/life/versions/4/").status_code == 204
     unready = api.put("adapters/admin/life/aliases/live/", json={"version": 4})
     assert (unready.status_code, unready.json()["error"]["code"]) == (409, "version_not_ready")
-    known = await record_until(site, "admin/life", lambda found: found and 4 not in found.versions)
+    known = record_when(site, "admin/life", lambda found: found and 4 not in found.versions)
     assert known is not None
     assert set(known.versions) == {1, 3}
 
@@ -113,7 +112,7 @@ async def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
     assert api.delete("adapters/admin/life/").status_code == 409
     assert api.delete("adapters/admin/life/", params={"confirm": "admin/life"}).status_code == 204
     assert api.get("adapters/admin/life/").status_code == 404
-    await record_until(site, "admin/life", lambda found: found is None)
+    record_when(site, "admin/life", lambda found: found is None)
 
 
 def test_verdicts_that_are_not_ready(api: httpx.Client) -> None:
