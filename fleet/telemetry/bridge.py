@@ -55,7 +55,10 @@ class Bridge:
     redis_url: str
     name: str = field(default_factory=lambda: secrets.token_hex(6))
     intake: Intake = field(default_factory=Intake)
+    rollups_every_s: float = ROLLUPS_EVERY_S
     _undecodable: int = 0
+    # asgiref and nats-py swallow a cancellation that arrives at the wrong moment, so every loop asks too
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Bridge until ``stop`` is set; the last changes are written before it returns."""
@@ -69,6 +72,7 @@ class Bridge:
                     group.create_task(self._save_rollups(writer)),
                 ]
                 await stop.wait()
+                self._stop.set()
                 for task in tasks:
                     task.cancel()
             with contextlib.suppress(RedisError, OSError):
@@ -86,7 +90,7 @@ class Bridge:
                 await client.subscribe(subject, cb=take, pending_bytes_limit=SUBSCRIPTION_BYTES)
             log.info("telemetry bridge listens", server=self.nats_url, bridge=self.name)
             # the client reconnects and subscribes again by itself
-            await asyncio.Event().wait()
+            await self._stop.wait()
         finally:
             await client.close()
 
@@ -114,7 +118,7 @@ class Bridge:
     async def _flush_live(self, writer: LiveWriter) -> None:
         outage = Outage("Redis")
         next_forget = time.monotonic() + FORGET_EVERY_S
-        while True:
+        while not self._stop.is_set():
             await asyncio.sleep(FLUSH_EVERY_S)
             try:
                 await self._flush_once(writer)
@@ -140,7 +144,7 @@ class Bridge:
     async def _save_workers(self) -> None:
         outage = Outage("the database")
         saved: dict[str, tuple[str, float]] = {}
-        while True:
+        while not self._stop.is_set():
             await asyncio.sleep(FLUSH_EVERY_S)
             due = [state for state in self.intake.current_states() if _row_due(state, saved.get(state.key))]
             if not due:
@@ -157,8 +161,8 @@ class Bridge:
     async def _save_rollups(self, writer: LiveWriter) -> None:
         outage = Outage("roll-ups")
         done: dict[str, int] = {}
-        while True:
-            await asyncio.sleep(ROLLUPS_EVERY_S)
+        while not self._stop.is_set():
+            await asyncio.sleep(self.rollups_every_s)
             try:
                 for state in self.intake.current_states():
                     minutes = complete_minutes(time.time(), after=done.get(state.key, 0), window_s=keys.HISTORY_S)
