@@ -14,10 +14,11 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.principal import Principal
 from controlplane.pages import page
-from loras.page_queries import page_of, rollback_target
+from loras.page_queries import page_of
 from loras.page_rows import AdapterPage, AliasRow, differences
 from loras.queries import get_adapter
 from loras.services import move_alias, rollback
+from loras.services.aliases import served_before
 from loras.views import chosen_version
 from wire.errors import Code, ShoalError
 from wire.names import LIVE
@@ -49,7 +50,7 @@ def roll_back(request: HttpRequest, principal: Principal, team: str, name: str) 
     """Points ``live`` at what served before."""
     row = get_adapter(principal, team, name, scope=Scope.PUSH)
     adapter = page_of(principal, row)
-    target = rollback_target(row)
+    target = served_before(row)
     if target is None:
         messages.info(request, f"Nothing served as {adapter.full_name} before; there is nothing to go back to.")
         return redirect("adapter_versions", team, name)

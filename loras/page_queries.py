@@ -8,7 +8,7 @@ from django.db.models import F, OuterRef, Subquery
 
 from controlplane.accounts.principal import Principal, allows
 from fleet.models import BaseModel
-from loras.models import Adapter, Alias, AliasMove, Version, VersionFile
+from loras.models import Adapter, Alias, Version, VersionFile
 from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
 from loras.queries import adapters_of, events_of
 from loras.states import State
@@ -83,18 +83,6 @@ def list_files(adapter: Adapter, number: int) -> list[VersionFile]:
     """Files of one version with their artifacts: what was uploaded, then what workers load."""
     files = VersionFile.objects.filter(version__adapter=adapter, version__number=number)
     return list(files.select_related("artifact").order_by(F("role").desc(), "path"))
-
-
-def rollback_target(adapter: Adapter) -> dict[int, int] | None:
-    """Where a rollback of ``live`` would go: the last split before the present one whose versions are all ready."""
-    current = adapter.aliases.filter(name=LIVE).first()
-    if current is None:
-        return None
-    ready = {str(n) for n in adapter.versions.filter(state=State.READY).values_list("number", flat=True)}
-    for move in AliasMove.objects.filter(adapter=adapter, alias=LIVE).order_by("-id")[:100]:
-        if move.split and move.split != current.split and set(move.split) <= ready:
-            return {int(number): int(weight) for number, weight in move.split.items()}
-    return None
 
 
 def list_events(principal: Principal, page: AdapterPage) -> list[EventRow]:

@@ -16,10 +16,10 @@ from loras.page_queries import (
     list_events,
     list_files,
     page_of,
-    rollback_target,
 )
 from loras.page_rows import AdapterPage, ListFilter, VersionRow
 from loras.queries import get_adapter
+from loras.services.aliases import served_before
 from loras.snippets import upload_snippets, usage_snippets
 from loras.states import State
 from wire.errors import Code, ShoalError
@@ -65,7 +65,7 @@ def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: 
 def adapter_versions(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """All versions and where the aliases point."""
     row = get_adapter(principal, team, name)
-    return _tab(request, page_of(principal, row), "versions", can_roll_back=rollback_target(row) is not None)
+    return _tab(request, page_of(principal, row), "versions", can_roll_back=served_before(row) is not None)
 
 
 @require_GET

@@ -69,18 +69,28 @@ def rollback(*, adapter: Adapter, alias: str = LIVE, actor: User | None = None) 
         current = _split_of(Alias.objects.filter(adapter=adapter, name=alias).first())
         if current is None:
             raise ShoalError(Code.ALIAS_NOT_FOUND, f"{adapter.full_name} has no alias {alias!r}.")
-        ready = set(adapter.versions.filter(state=State.READY).values_list("number", flat=True))
-        moves = AliasMove.objects.filter(adapter=adapter, alias=alias).order_by("-id")
-        for move in moves.iterator(chunk_size=100):
-            before = {int(number): int(weight) for number, weight in move.split.items()}
-            if before and before != current and set(before) <= ready:
-                # it served before, so nobody has to confirm it again
-                return move_alias(adapter=adapter, alias=alias, split=before, actor=actor, confirm=True)
+        before = served_before(adapter, alias)
+        if before is not None:
+            # it served before, so nobody has to confirm it again
+            return move_alias(adapter=adapter, alias=alias, split=before, actor=actor, confirm=True)
     raise ShoalError(
         Code.CONFLICT,
         f"Nothing that is still ready served as {adapter.full_name}:{alias} before {describe_split(current)}.",
         hint="Point the alias at a version by its number.",
     )
+
+
+def served_before(adapter: Adapter, alias: str = LIVE) -> dict[int, int] | None:
+    """Where a rollback of ``alias`` would go: its last split that differs from the present one and is all ready."""
+    current = _split_of(Alias.objects.filter(adapter=adapter, name=alias).first())
+    if current is None:
+        return None
+    ready = set(adapter.versions.filter(state=State.READY).values_list("number", flat=True))
+    for move in AliasMove.objects.filter(adapter=adapter, alias=alias).order_by("-id").iterator(chunk_size=100):
+        before = {int(number): int(weight) for number, weight in move.split.items()}
+        if before and before != current and set(before) <= ready:
+            return before
+    return None
 
 
 def remove_alias(*, adapter: Adapter, alias: str, actor: User | None = None) -> None:
