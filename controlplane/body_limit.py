@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Protocol
 
+import structlog
 from django.conf import settings
 
+from controlplane.api.errors import error_body
 from wire.codec import encode_json
-from wire.errors import Code
+from wire.errors import Code, ErrorInfo
+
+log = structlog.get_logger("controlplane.body")
 
 # room for multipart boundaries, field names and the other fields of an upload
 ENVELOPE_BYTES = 1024 * 1024
 SMALL_BODY_BYTES = 1024 * 1024
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_ROOM = "The server has no room left for this request."
+_NO_ROOM_HINT = "Tell the people who run it; nothing of the request was kept."
 
 
 class Asgi(Protocol):
@@ -32,7 +40,15 @@ class BodyLimit:
             await _refuse(send, limit, int(announced))
             return
         counter = _Counter(receive, send, limit)
-        await self.application(scope, counter.receive, counter.send)
+        try:
+            await self.application(scope, counter.receive, counter.send)
+        except OSError as error:
+            # Django spools the body before any view runs; a full disk shows there first
+            if counter.answered or error.errno not in DISK_FULL:
+                raise
+            log.exception("no room for a request body", path=scope["path"])
+            await _answer(send, ErrorInfo(Code.STORAGE_FULL, _NO_ROOM, hint=_NO_ROOM_HINT))
+            return
         if counter.exceeded and not counter.answered:
             await _refuse(send, limit, None)
 
@@ -68,22 +84,17 @@ def _limit_bytes(content_type: bytes) -> int:
 
 async def _refuse(send: Any, limit: int, announced: int | None) -> None:
     size = f"announces {announced} bytes" if announced is not None else f"is longer than {limit} bytes"
-    body = encode_json(
-        {
-            "error": {
-                "message": f"The body {size}; at most {limit} are accepted.",
-                "type": "invalid_request_error",
-                "code": Code.PAYLOAD_TOO_LARGE,
-                "param": None,
-                "hint": "Upload the adapter's own files only, without checkpoints and optimizer states.",
-            }
-        }
-    )
+    hint = "Upload the adapter's own files only, without checkpoints and optimizer states."
+    await _answer(send, ErrorInfo(Code.PAYLOAD_TOO_LARGE, f"The body {size}; at most {limit} are accepted.", hint=hint))
+
+
+async def _answer(send: Any, info: ErrorInfo) -> None:
+    body = encode_json(error_body(info))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         # the rest of the body is not read, so the connection cannot be used again
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": info.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -129,7 +130,7 @@ def running_site(home: Path, **settings: str) -> Iterator[Site]:
         site = Site(home, environment, nats, valkey, port)
         site.manage("migrate", "-v0")
         site.secrets = json.loads(site.manage("bootstrap", "--json"))
-        with _probe(site), _web(site):
+        with _probe(site), running_web(site, port):
             try:
                 yield site
             finally:
@@ -158,12 +159,17 @@ def _probe(site: Site) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _web(site: Site) -> Iterator[None]:
-    with (site.home / "web.log").open("ab") as log:
-        command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(site.web_port)]
-        process = subprocess.Popen(command, cwd=ROOT, env=site.environment, stdout=log, stderr=log)
+def running_web(site: Site, port: int, *, file_bytes: int = resource.RLIM_INFINITY) -> Iterator[None]:
+    """A web process on ``port``; ``file_bytes`` bounds each file it writes, as a full disk would."""
+
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+    with (site.home / f"web-{port}.log").open("ab") as log:
+        command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
+        process = subprocess.Popen(command, cwd=ROOT, env=site.environment, stdout=log, stderr=log, preexec_fn=bound)
     try:
-        wait_for_port(site.web_port, timeout_s=60)
+        wait_for_port(port, timeout_s=60)
         yield
     finally:
         process.send_signal(signal.SIGTERM)
