@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -42,7 +41,6 @@ class ChildResult:
     ending: ChildEnding
     reply: bytes
     reason: str
-    peak_bytes: int
 
 
 def run_child(module: str, arguments: list[str], request: bytes, *, timeout_s: float) -> ChildResult:
@@ -55,36 +53,27 @@ def run_child(module: str, arguments: list[str], request: bytes, *, timeout_s: f
         process = subprocess.Popen(
             command, stdin=stdin, stdout=out, stderr=err, env=_environment(), start_new_session=True
         )
-        code, peak_bytes = _wait(process, timeout_s)
+        code = _wait(process, timeout_s)
         if code is None or (code in _OVER_CPU and not _size(out)):
-            return ChildResult(ChildEnding.TIMED_OUT, b"", f"stopped after {timeout_s:g} s", peak_bytes)
+            return ChildResult(ChildEnding.TIMED_OUT, b"", f"stopped after {timeout_s:g} s")
         if code != 0:
-            return ChildResult(ChildEnding.CRASHED, b"", f"exit {code}: {_tail(err)}", peak_bytes)
+            return ChildResult(ChildEnding.CRASHED, b"", f"exit {code}: {_tail(err)}")
         if _size(out) > MAX_REPLY_BYTES:
-            return ChildResult(ChildEnding.CRASHED, b"", f"a reply of {_size(out)} bytes", peak_bytes)
+            return ChildResult(ChildEnding.CRASHED, b"", f"a reply of {_size(out)} bytes")
         out.seek(0)
-        return ChildResult(ChildEnding.ANSWERED, out.read(), "", peak_bytes)
+        return ChildResult(ChildEnding.ANSWERED, out.read(), "")
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int | None, int]:
-    """Exit code (``None`` when killed for time) and peak resident set. Polls, since only wait4 tells the latter."""
-    limit = time.monotonic() + timeout_s
-    pause_s = 0.002
-    killed = False
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """The exit code, ``None`` when the child was killed because its time was up."""
     try:
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return (None if killed else process.returncode), usage.ru_maxrss * 1024
-            if not killed and time.monotonic() > limit:
-                killed = True
-                _kill_group(process.pid)
-            time.sleep(pause_s)
-            pause_s = min(0.02, pause_s * 1.5)
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
     finally:
         # also what the child may have left behind, and the child itself when this process is interrupted
         _kill_group(process.pid)
+        process.wait()
 
 
 def _kill_group(group: int) -> None:

@@ -21,7 +21,7 @@ from tests.unit.validation.uploads import Upload, adapter, configuration, lora, 
 from wire.codec import decode_json, encode_json
 from wire.manifest import Manifest
 from wire.reports import Finding
-from wire.validation import ArchiveLimits, ProbeEnding, ProbeReply, ProbeRequest, SandboxReply
+from wire.validation import ArchiveLimits, ProbeEnding, ProbeReply, ProbeRequest, SandboxReply, ValidationRequest
 
 pytestmark = pytest.mark.timeout(400)
 MEBIBYTE = 1 << 20
@@ -42,13 +42,18 @@ def bombs() -> dict[str, Upload]:
     }
 
 
+def answered_within(request: ValidationRequest, memory_bytes: int) -> None:
+    """Assert a refusal from a child whose whole address space, Python and numpy included, is that small."""
+    limits = SandboxLimits(memory_bytes=memory_bytes)
+    result = run_child("loras.validation", limits.arguments(), encode_json(request), timeout_s=100)
+    assert result.ending is ChildEnding.ANSWERED, result.reason
+    assert decode_json(result.reply, SandboxReply).report.failed
+
+
 @pytest.mark.parametrize("name", list(bombs()))
 def test_memory_of_the_child_is_bounded(tmp_path: Path, name: str) -> None:
     request = bombs()[name].request(tmp_path)
-    result = run_child("loras.validation", SandboxLimits().arguments(), encode_json(request), timeout_s=100)
-    assert result.ending is ChildEnding.ANSWERED, result.reason
-    assert decode_json(result.reply, SandboxReply).report.failed
-    assert result.peak_bytes < 400 * MEBIBYTE
+    answered_within(request, 500 * MEBIBYTE)
 
 
 def test_forged_zip_directory_does_not_fill_memory(tmp_path: Path) -> None:
@@ -57,9 +62,7 @@ def test_forged_zip_directory_does_not_fill_memory(tmp_path: Path) -> None:
     with Path(request.files[0].location).open("r+b") as file:
         file.seek(size)
         file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0))
-    result = run_child("loras.validation", SandboxLimits().arguments(), encode_json(request), timeout_s=100)
-    assert result.ending is ChildEnding.ANSWERED
-    assert result.peak_bytes < 200 * MEBIBYTE
+    answered_within(request, 300 * MEBIBYTE)
 
 
 def test_a_check_that_never_ends_is_stopped(tmp_path: Path) -> None:
@@ -82,7 +85,8 @@ def test_a_child_without_memory_is_a_crash_that_can_be_counted(tmp_path: Path) -
     request = adapter().request(tmp_path)
     outcome = run_validation(request, limits=SandboxLimits(memory_bytes=40 * MEBIBYTE))
     assert outcome.ending is Ending.CRASHED
-    assert [row.code for row in outcome.report.rows] == [Finding.VALIDATION_CRASHED]
+    assert outcome.report.rows[-1].code is Finding.VALIDATION_CRASHED
+    assert outcome.canonical_path is None
 
 
 def test_a_full_disk_is_a_crash_and_no_verdict(tmp_path: Path) -> None:

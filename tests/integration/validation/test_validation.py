@@ -44,7 +44,7 @@ def codes(outcome: ValidationOutcome, kind: Outcome = Outcome.FAIL) -> set[Findi
             "lora_alpha": 16,
             "target_modules": ["query", "key", "dense"],
             "use_rslora": True,
-            "rank_pattern": {"query": 4, r"layer\.1\.attention\.self\.key": 12, "y": 3},
+            "rank_pattern": {"query": 4, r"layer\.1\.attention\.self\.key": 12},
             "alpha_pattern": {"dense": 64, r"encoder\.layer\.[0-3]\..*query": 2, r".*": 7},
         },
         {"r": 8, "target_modules": ["query"], "dtype": torch.bfloat16},
