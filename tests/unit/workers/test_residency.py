@@ -1,0 +1,90 @@
+"""Properties of eviction: slots, host memory, base models."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workers.packing.artifact import AdapterWeights, PreparedAdapter
+from workers.packing.host import HostTier
+from workers.packing.slots import SlotTable
+from workers.residency import HeldModel, choose_evictions
+
+calm = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+names = st.sampled_from("abcdefgh")
+
+
+@calm
+@given(st.integers(1, 5), st.lists(st.tuples(names, st.sets(names), st.booleans()), max_size=60))
+def test_slots_never_give_up_an_adapter_in_use_or_pinned(slots: int, steps: list[tuple[str, set[str], bool]]) -> None:
+    table = SlotTable(slots)
+    for now, (name, in_use, pinned) in enumerate(steps):
+        if name in table:
+            table.touch(name, now=now)
+        else:
+            if not table.has_free:
+                victim = table.victim(in_use)
+                if victim is None:
+                    assert all(one.pinned or one.digest in in_use for one in table.residents())
+                    continue
+                held = table.get(victim)
+                assert held is not None
+                assert not held.pinned
+                assert victim not in in_use
+                evictable = [one for one in table.residents() if not one.pinned and one.digest not in in_use]
+                assert held.last_used == min(one.last_used for one in evictable)
+                table.release(victim)
+            table.occupy(name, size_bytes=1, now=now)
+        resident = table.get(name)
+        assert resident is not None
+        resident.pinned = pinned
+        taken = [one.slot for one in table.residents()]
+        assert len(taken) == len(set(taken)) <= slots
+        assert 0 <= table.room(in_use) <= slots
+
+
+def prepared(name: str, size: int) -> PreparedAdapter:
+    weights = AdapterWeights(1, torch.zeros(1, size), torch.zeros(1, size))
+    return PreparedAdapter(name, {"layer": weights}, rank=1, size_bytes=8 * size)
+
+
+@calm
+@given(st.lists(st.tuples(names, st.integers(1, 40)), max_size=60), st.integers(0, 600))
+def test_the_host_tier_counts_its_bytes_and_keeps_the_newest(steps: list[tuple[str, int]], limit: int) -> None:
+    tier = HostTier(limit)
+    for name, size in steps:
+        tier.put("model", prepared(name, size))
+        assert tier.size_bytes <= limit
+        assert (tier.get("model", name) is not None) == (8 * size <= limit)
+        kept = [tier.get("model", other) for other in "abcdefgh"]
+        assert tier.size_bytes == sum(one.size_bytes for one in kept if one is not None)
+
+
+models = st.lists(
+    st.builds(
+        HeldModel,
+        id=st.uuids().map(str),
+        size_bytes=st.integers(1, 100),
+        idle_s=st.floats(0, 1000),
+        reload_s=st.floats(0.1, 60),
+        kept=st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+@calm
+@given(models, st.integers(0, 200), st.integers(1, 400))
+def test_models_leave_only_as_needed_and_never_one_that_is_kept(held: list[HeldModel], needed: int, limit: int) -> None:
+    victims = choose_evictions(held, needed_bytes=needed, limit_bytes=limit)
+    total = sum(model.size_bytes for model in held)
+    evictable = sum(model.size_bytes for model in held if not model.kept)
+    if victims is None:
+        assert total - evictable + needed > limit
+        return
+    by_id = {model.id: model for model in held}
+    assert not any(by_id[victim].kept for victim in victims)
+    assert total - sum(by_id[victim].size_bytes for victim in victims) + needed <= limit
+    if total + needed <= limit:
+        assert victims == []
