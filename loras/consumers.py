@@ -14,7 +14,7 @@ NOT_FOUND = 4404
 UNAUTHENTICATED = 4401
 
 
-class AdapterConsumer(AsyncWebsocketConsumer):
+class AdapterConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
     """Sends a ``snapshot`` on connect and a ``version`` or ``aliases`` message with each change."""
 
     group = ""
