@@ -130,7 +130,7 @@ class AdapterView(APIView):
     @extend_schema(responses={200: AdapterBody, **ERRORS})
     def get(self, request: Request, team: str, name: str) -> Response:
         """The adapter and where its aliases point."""
-        return adapter_answer(request, team, name)
+        return adapter_answer(request, team, name, scope=Scope.READ)
 
     @extend_schema(parameters=[OpenApiParameter("confirm", str)], responses={204: None, **CHANGES})
     def delete(self, request: Request, team: str, name: str) -> Response:
@@ -245,7 +245,7 @@ class RollbackView(APIView):
         return adapter_answer(request, team, name)
 
 
-def adapter_answer(request: Request, team: str, name: str) -> Response:
-    """The adapter as it is now."""
-    adapter = get_adapter(principal_of(request), team, name)
+def adapter_answer(request: Request, team: str, name: str, *, scope: Scope = Scope.PUSH) -> Response:
+    """The adapter as it is now, after a change or for a reader."""
+    adapter = get_adapter(principal_of(request), team, name, scope=scope)
     return Response(AdapterBody(adapter, context={"request": request}).data)

@@ -147,7 +147,7 @@ def test_keys_scopes_and_other_teams(site: Site, api: httpx.Client) -> None:
         assert eve.get("events/", params={"adapter": "admin/secret"}).json()["results"] == []
 
 
-def test_artifacts_are_for_machines_and_have_ranges(site: Site, api: httpx.Client) -> None:
+def test_artifacts_are_for_machines_and_scopes_hold(site: Site, api: httpx.Client) -> None:
     url = api.post("adapters/", data={"name": "admin/fetched"}, files=multipart(lora_files(77))).headers["location"]
     version = until(lambda: (body := api.get(url).json())["state"] == "ready" and body, timeout_s=120, what="ready")
     path = f"artifacts/{version['digest']}/"
@@ -166,6 +166,11 @@ def test_artifacts_are_for_machines_and_have_ranges(site: Site, api: httpx.Clien
         assert refusal(machine.get(f"artifacts/{uploaded}/")) == (404, "not_found")
         assert refusal(machine.get("artifacts/../secret_key/"))[0] == 404
         assert machine.get("adapters/").status_code == 403
+    pusher = api.post("keys/", json={"name": "pusher", "scopes": ["push"]}).json()["secret"]
+    with site.api(pusher) as only_push:
+        moved = only_push.put("adapters/admin/fetched/aliases/canary/", json={"version": 1})
+        assert (moved.status_code, moved.json()["aliases"]["canary"]) == (200, {"1": 100})
+        assert refusal(only_push.get("adapters/admin/fetched/")) == (403, "insufficient_scope")
 
 
 def test_addresses_that_do_not_exist(site: Site) -> None:
