@@ -61,8 +61,12 @@ class ProbeServer:
         self._wake, self._waker = socket.socketpair()
 
     def preload(self, source: str) -> None:
-        """Load a base model before the first request for it."""
-        base = load_base(source, source, "")
+        """Load a base model before the first request for it; one that cannot be loaded stops no other."""
+        try:
+            base = load_base(source, source, "")
+        except ShoalError:
+            log.exception("base model cannot be preloaded", source=source)
+            return
         self._keep((source, base.served.record.digest), base)
 
     def run(self) -> None:

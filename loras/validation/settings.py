@@ -14,7 +14,7 @@ class ValidationSettings(BaseSettings):
     """``SHOAL_PROBE_SOCKET`` (unset: each probe starts a child), ``SHOAL_VALIDATION_TIMEOUT_S``,
     ``SHOAL_VALIDATION_MEMORY_BYTES``, ``SHOAL_MAX_RANK``."""
 
-    model_config = SettingsConfigDict(env_prefix="SHOAL_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="SHOAL_", env_ignore_empty=True, extra="ignore")
 
     probe_socket: Path | None = None
     validation_timeout_s: float = Field(default=60.0, gt=0)

@@ -7,6 +7,7 @@ import signal
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,17 +30,17 @@ MEBIBYTE = 1 << 20
 SLOW_PATTERN = {r"(.*.*.*.*.*.*.*.*)*x": 4}
 
 
-def bombs() -> dict[str, Upload]:
-    wide = b'{"a":[' + b"0," * (40 * MEBIBYTE // 2) + b"0]}"
-    deep = b'{"a":' * (2 * MEBIBYTE)
-    metadata = b'{"__metadata__":{"a":"' + b"x" * (60 * MEBIBYTE) + b'"}}'
-    return {
-        "zip ratio": Upload({"a.zip": zipped({"adapter_model.safetensors": bytes(300 * MEBIBYTE)})}),
-        "wide header": adapter(len(wide).to_bytes(8, "little") + wide),
-        "deep header": adapter(len(deep).to_bytes(8, "little") + deep),
-        "long text": adapter(len(metadata).to_bytes(8, "little") + metadata),
-        "wide configuration": Upload(adapter().files | {"adapter_config.json": b"[" + b"{}," * MEBIBYTE + b"{}]"}),
-    }
+def with_header_text(text: bytes) -> Upload:
+    return adapter(len(text).to_bytes(8, "little") + text)
+
+
+BOMBS: dict[str, Callable[[], Upload]] = {
+    "zip ratio": lambda: Upload({"a.zip": zipped({"adapter_model.safetensors": bytes(100 * MEBIBYTE)})}),
+    "wide header": lambda: with_header_text(b'{"a":[' + b"0," * (20 * MEBIBYTE) + b"0]}"),
+    "deep header": lambda: with_header_text(b'{"a":' * (2 * MEBIBYTE)),
+    "long text": lambda: with_header_text(b'{"__metadata__":{"a":"' + b"x" * (60 * MEBIBYTE) + b'"}}'),
+    "wide configuration": lambda: Upload(adapter().files | {"adapter_config.json": b"[" + b"{}," * MEBIBYTE + b"{}]"}),
+}
 
 
 def answered_within(request: ValidationRequest, memory_bytes: int) -> None:
@@ -50,9 +51,9 @@ def answered_within(request: ValidationRequest, memory_bytes: int) -> None:
     assert decode_json(result.reply, SandboxReply).report.failed
 
 
-@pytest.mark.parametrize("name", list(bombs()))
+@pytest.mark.parametrize("name", list(BOMBS))
 def test_memory_of_the_child_is_bounded(tmp_path: Path, name: str) -> None:
-    request = bombs()[name].request(tmp_path)
+    request = BOMBS[name]().request(tmp_path)
     answered_within(request, 500 * MEBIBYTE)
 
 
