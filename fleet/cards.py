@@ -143,25 +143,26 @@ def blank_card() -> Card:
 def make_figures(now: payloads.Figures | None, device: DeviceSample) -> list[Figure]:
     """The figures of a card, in order; all dashes without a live second."""
     used, total = (now.memory_used_bytes if now else None), device.memory_total_bytes
+    reserved, mix = (now.reserved_bytes if now else None), (now.batch_adapters if now else None)
     power, warmth = (now.power_watts if now else None), (now.temperature_c if now else None)
     return [
-        Figure("utilization", "Utilization", percent(now and now.utilization), "%",
-               "Of the whole device, all programs on it together", _meter(now and now.utilization), True),
-        Figure("busy", "Busy", percent(now and now.busy), "%",
-               "Share of the last second in which this worker ran a batch", _meter(now and now.busy), True),
+        Figure("utilization", "Utilization", percent(now.utilization if now else None), "%",
+               "Of the whole device, all programs on it together", _meter(now.utilization if now else None), True),
+        Figure("busy", "Busy", percent(now.busy if now else None), "%",
+               "Share of the last second in which this worker ran a batch", _meter(now.busy if now else None), True),
         Figure("memory", "Memory used", size_of(used, total), "",
                "Used on the device by all programs, and its total",
                _meter(used / total) if used is not None and total else None, True),
         Figure("reserved", "Reserved / measured",
-               f"{size(now and now.reserved_bytes)} / {size(now and now.process_bytes)}", "",
+               f"{size(reserved)} / {size(now.process_bytes if now else None)}", "",
                "What the engine reserved for weights and slots, and what the worker's process holds",
-               _meter(now.reserved_bytes / total) if now and now.reserved_bytes is not None and total else None, True),
-        Figure("requests", "Requests", amount(now and now.requests_per_s), "/s"),
-        Figure("tokens", "Tokens", amount(now and now.tokens_per_s), "/s"),
-        Figure("rows", "Rows per batch", amount(now and now.batch_rows)),
-        Figure("mix", "Adapters per batch", amount(now and now.batch_adapters), "", "Different adapters in one batch"),
+               _meter(reserved / total) if reserved is not None and total else None, True),
+        Figure("requests", "Requests", amount(now.requests_per_s if now else None), "/s"),
+        Figure("tokens", "Tokens", amount(now.tokens_per_s if now else None), "/s"),
+        Figure("rows", "Rows per batch", amount(now.batch_rows if now else None)),
+        Figure("mix", "Adapters per batch", amount(mix), "", "Different adapters in one batch"),
         Figure("queue", "Queue wait p50 / p95",
-               f"{amount(now and now.queue_p50_ms)} / {amount(now and now.queue_p95_ms)}", "ms",
+               f"{amount(now.queue_p50_ms if now else None)} / {amount(now.queue_p95_ms if now else None)}", "ms",
                "From the gateway's publish to the start of the batch"),
         Figure("waiting", "Waiting", UNKNOWN if now is None else str(now.waiting_jobs), "jobs"),
         Figure("heat", "Power / temperature", f"{amount(power)} W / {amount(warmth)} °C"),

@@ -33,15 +33,18 @@ SIGN_IN_CHECKED_EVERY_S = 60.0
 log = structlog.get_logger(__name__)
 
 
-class FleetConsumer(AsyncWebsocketConsumer):
+class FleetConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
     """Updates go into a mailbox at once and a task of its own sends them, so a slow client delays nobody."""
 
     groups: list[str] = []
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._mailbox = Mailbox()
         self._viewer: Viewer | None = None
         self._sender: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             await super().__call__(scope, receive, send)
         # the channel layer's Redis went away: one line, and the browser comes back with its own back-off

@@ -56,7 +56,8 @@ class WorkersView(FleetView):
     def get(self, request: Request) -> Response:
         """Every worker with its last state. The socket `/ws/fleet/` sends the same once a second."""
         found = list_workers(teams=self.viewer(request).teams)
-        rows = serializers.WorkerSerializer(found.workers, many=True).data
+        # the stubs do not know that many=True takes a list
+        rows = serializers.WorkerSerializer(found.workers, many=True).data  # type: ignore[arg-type]
         return Response({"at": found.at, "live_available": found.available, "results": rows})
 
 

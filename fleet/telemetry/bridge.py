@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -150,7 +151,7 @@ class Bridge:
             if not due:
                 continue
             try:
-                await _in_database(lambda states=due: save_workers(states))
+                await _in_database(partial(save_workers, due))
             # any database driver, any reason; this is the loop's edge
             except Exception as error:
                 await outage.wait(error)
@@ -169,7 +170,7 @@ class Bridge:
                     if not minutes:
                         continue
                     rollups = roll_up(await writer.read_points(state.key), minutes=minutes)
-                    if await _in_database(lambda s=state, r=rollups: save_rollups(s.machine, s.worker, r)):
+                    if await _in_database(partial(save_rollups, state.machine, state.worker, rollups)):
                         done[state.key] = minutes[-1]
             # Redis or any database driver; this is the loop's edge
             except Exception as error:

@@ -13,6 +13,8 @@ from fleet.telemetry.states import MachineState, WorkerState
 from fleet.telemetry.stored import decode_known
 from wire.codec import encode
 
+_Field = bytes | bytearray | memoryview | str | int | float
+
 # keep the key of a leader that is us, take a free one, leave another's
 LEAD = """
 local holder = redis.call('GET', KEYS[1])
@@ -44,7 +46,9 @@ class LiveWriter:
             pipe.expire(keys.states(), keys.STATE_EXPIRES_S)
             pipe.expire(keys.machines(), keys.STATE_EXPIRES_S)
             for worker, seconds in points.items():
-                ring = {str(second.at % keys.HISTORY_S): encode(second.point()) for second in seconds}
+                ring: dict[_Field, _Field] = {
+                    str(second.at % keys.HISTORY_S): encode(second.point()) for second in seconds
+                }
                 pipe.hset(keys.history(worker), mapping=ring)
                 pipe.expire(keys.history(worker), keys.HISTORY_EXPIRES_S)
             await pipe.execute()

@@ -17,6 +17,7 @@ from pathlib import Path
 import nats
 import psutil
 import websockets.asyncio.client as websockets
+from websockets.typing import Origin
 
 from tests.servers import ServerProcess, free_port, nats_server, valkey_server
 from tests.unit.fleet.samples import telemetry
@@ -88,7 +89,7 @@ class Site:
         return websockets.connect(
             self.socket_url,
             additional_headers={"Authorization": f"Bearer {key or self.key}"},
-            origin=self.url,
+            origin=Origin(self.url),
             max_size=None,
             max_queue=max_queue,
             compression=None,

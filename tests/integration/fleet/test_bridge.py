@@ -123,7 +123,7 @@ async def test_rollups_of_whole_minutes_survive_a_restart_of_the_bridge(live: st
     await writer.close()
 
     def rows() -> list[tuple[int, float | None, float | None, int, int]]:
-        found = UtilizationMinute.objects.filter(minute__lt="2100-01-01").order_by("minute")
+        found = UtilizationMinute.objects.order_by("minute")
         return [(int(r.minute.timestamp()), r.utilization, r.busy, r.requests, r.tokens) for r in found]
 
     expected = [(minute, 0.5, 0.5, 120, 300), (minute + 60, None, 0.5, 60, 150)]

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import websockets.asyncio.client as websockets
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Origin
 
 from fleet import payloads
 from tests.integration.fleet.site import Feed, Site, feeding
@@ -98,7 +99,7 @@ async def test_unknown_stays_null_to_the_browser(site: Site) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer shoal_wrong"}], ids=["nobody", "wrong key"])
 async def test_nobody_is_told_to_sign_in(site: Site, headers: dict[str, str]) -> None:
-    async with websockets.connect(site.socket_url, additional_headers=headers, origin=site.url) as socket:
+    async with websockets.connect(site.socket_url, additional_headers=headers, origin=Origin(site.url)) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             async with asyncio.timeout(15):
                 await socket.recv()
