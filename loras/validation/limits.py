@@ -10,7 +10,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """``timeout_s`` is wall clock for the checks and again for the probe. ``memory_bytes`` bounds the address
+    """``timeout_s`` is wall clock for the checks and the probe together. ``memory_bytes`` bounds the address
     space of each child (RLIMIT_AS), ``file_bytes`` any file it writes (RLIMIT_FSIZE), ``cpu_s`` its processor
     time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,13 +21,16 @@ from wire.validation import ProbeEnding, ProbeReply, SandboxReply, ValidationReq
 
 __all__ = ["Ending", "SandboxLimits", "ValidationOutcome", "run_validation"]
 
+# what is left for the probe of an upload whose checks took nearly all the time
+_SHORTEST_PROBE_S = 5.0
+
 log = structlog.get_logger(__name__)
 
 
 def run_validation(
     request: ValidationRequest, *, limits: SandboxLimits, probe_socket: Path | None = None
 ) -> ValidationOutcome:
-    """Judge one upload: at most about twice ``limits.timeout_s``, and no exception for anything it holds.
+    """Judge one upload within ``limits.timeout_s`` and some seconds, with no exception for anything it holds.
 
     ``probe_socket`` is the warm probe server's; without it ``SHOAL_PROBE_SOCKET`` names it, and without that
     a child is started. Raises ``NotADirectoryError`` when ``request.work_dir`` is not a directory.
@@ -40,7 +44,8 @@ def run_validation(
     if sandboxed.probe is None:
         return ValidationOutcome(_timed(sandboxed.report, started), None)
     server = probe_socket or ValidationSettings().probe_socket
-    reply = probe(sandboxed.probe, limits=limits, server=server)
+    left_s = max(_SHORTEST_PROBE_S, limits.timeout_s - (time.monotonic() - started))
+    reply = probe(sandboxed.probe, limits=replace(limits, timeout_s=left_s), server=server)
     if reply.ending is not ProbeEnding.DECIDED:
         return _without_verdict(sandboxed.report, Ending(reply.ending), limits, started)
     report = _timed(_merged(sandboxed.report, reply), started)
