@@ -88,6 +88,13 @@ class Server:
         text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(pid) for pid in text.split()]
 
+    def wait_idle(self) -> None:
+        """Return once no probe runs; a child lives a moment longer than its reply."""
+        limit = time.monotonic() + 30
+        while self.children():
+            assert time.monotonic() < limit, "a probe's child was left behind"
+            time.sleep(0.01)
+
     def threads(self) -> int:
         """Threads of the server itself."""
         return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
