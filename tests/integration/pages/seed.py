@@ -1,7 +1,6 @@
 """Rows that a page can show, made by the services: ``python -m tests.integration.pages.seed FOLDER``.
 
-Prints JSON with the user name, the password and an API key. ``… decide TEAM/NAME N FOLDER`` accepts one waiting version
-instead, as a Celery worker would, so that open pages are told.
+Prints JSON with the user name, the password and an API key.
 """
 
 from __future__ import annotations
@@ -110,17 +109,9 @@ def seed(work: Path, *, many: int = 22) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> None:
-    if arguments[0] == "decide":
-        name, number, folder = arguments[1:]
-        team, adapter = name.split("/")
-        version = Version.objects.get(adapter__team__name=team, adapter__name=adapter, number=int(number))
-        make = Seeder(Path(folder))
-        make.count = 10_000 + version.pk
-        make.accept(version)
-    else:
-        work = Path(arguments[0])
-        work.mkdir(parents=True, exist_ok=True)
-        print(json.dumps(seed(work)))
+    work = Path(arguments[0])
+    work.mkdir(parents=True, exist_ok=True)
+    print(json.dumps(seed(work)))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.integration.controlplane.adapters import lora_files
-from tests.integration.controlplane.site import ROOT, Site
+from tests.integration.controlplane.site import Site
 from tests.integration.pages.adapters import write_folder
 
 pytestmark = pytest.mark.timeout(240)
@@ -121,27 +119,19 @@ def test_a_refused_name_keeps_the_choice_and_says_why(person: Page, tmp_path: Pa
     expect(person.locator("#preview")).to_be_visible()
 
 
-def test_an_open_page_follows_the_verdict(person: Page, site: Site, tmp_path: Path) -> None:
-    person.goto("/adapters/acme/still-validating/")
+def test_an_open_page_follows_what_others_do(person: Page, site: Site) -> None:
+    person.goto("/adapters/acme/tickets-05/versions/")
     expect(person.locator("#connection")).to_contain_text("Updates live")
-    expect(person.locator("#live")).to_contain_text("Version 1 is being validated")
-    command = [
-        sys.executable,
-        "-m",
-        "tests.integration.pages.seed",
-        "decide",
-        "acme/still-validating",
-        "1",
-        str(tmp_path),
-    ]
-    if site.celery is None:
-        subprocess.run(command, cwd=ROOT, env=site.environment, check=True, capture_output=True, timeout=110)
-    expect(person.locator("#live .adapter-facts .badge")).not_to_contain_text("Validating", timeout=60_000)
-    expect(person.locator("#live")).not_to_contain_text("is being validated")
+    expect(person.locator("#live")).not_to_contain_text("beta")
+    with site.api() as api:
+        assert api.put("adapters/acme/tickets-05/aliases/beta/", json={"version": 1}).status_code == 200
+    expect(person.locator("#live .adapter-facts")).to_contain_text("beta → v1")
+    expect(person.locator("#v1")).to_contain_text("beta")
 
 
 def test_the_theme_follows_the_system_and_the_switch_and_is_kept(person: Page) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
+    person.goto("/adapters/")
     person.emulate_media(color_scheme="light")
     light = person.evaluate(background)
     person.emulate_media(color_scheme="dark")
