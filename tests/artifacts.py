@@ -40,7 +40,7 @@ class ModulePart:
 class RandomAdapter:
     """A LoRA as tensors by module path of the base model."""
 
-    parts: dict[str, ModulePart]
+    parts: dict[str, ModulePart] = field(repr=False)
     base_model: str = MINILM_ID
     base_digest: str = ""
     file_bytes: bytes = field(init=False, repr=False)

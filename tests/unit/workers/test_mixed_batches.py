@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ class Reference:
         kind.module = self._plain
         if adapter is not None:
             copied: Any = copy.deepcopy(self._plain)
-            kind.module = PeftModel.from_pretrained(copied, str(adapter.write_peft(folder))).eval()
+            with warnings.catch_warnings():  # PEFT reads a property that transformers is about to drop
+                warnings.simplefilter("ignore", FutureWarning)
+                kind.module = PeftModel.from_pretrained(copied, str(adapter.write_peft(folder))).eval()
         with torch.inference_mode():
             rows = [kind.prepare(EmbeddingInputs([text])).rows for text in texts]
             return np.concatenate([kind.forward(row).numpy() for row in rows])
@@ -74,7 +77,7 @@ def adapters_for(draw: st.DrawFn, paths: list[str], shapes: dict[str, tuple[int,
     return found
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_mix_equals_peft_row_by_row_while_adapters_come_and_go(
     data: st.DataObject,
