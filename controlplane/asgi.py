@@ -12,14 +12,14 @@ django_application = get_asgi_application()
 # models may be imported only after get_asgi_application() has loaded the apps
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from controlplane.body_limit import BodyLimit  # noqa: E402
+from controlplane.origins import SitePagesAndPrograms  # noqa: E402
 from controlplane.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(django_application),
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": SitePagesAndPrograms(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -13,6 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 from openai import OpenAI, OpenAIError
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from tests.e2e.running import PROJECT, RunningStack, eventually
 
@@ -71,18 +75,26 @@ def test_only_loopback_is_listened_on(own_stack: RunningStack) -> None:
 def test_credentials_are_private_and_open_the_pages(own_stack: RunningStack) -> None:
     assert stat.S_IMODE(own_stack.home.credentials_path.stat().st_mode) == 0o600
     made = own_stack.credentials
+    assert made.password
+    assert made.api_key
     assert made.password in own_stack.log
     assert made.api_key in own_stack.log
     with httpx.Client(base_url=own_stack.endpoints.web, follow_redirects=True) as browser:
-        browser.get("/accounts/login/" if browser.get("/login/").status_code == 404 else "/login/")
-        form = {
-            "username": made.username,
-            "password": made.password,
-            "csrfmiddlewaretoken": browser.cookies["csrftoken"],
-        }
-        answer = browser.post(str(browser.get("/adapters/").url), data=form)
+        browser.get("/login/")
+        token = browser.cookies["csrftoken"]
+        form = {"username": made.username, "password": made.password, "csrfmiddlewaretoken": token}
+        answer = browser.post("/login/?next=/adapters/", data=form)
         assert answer.status_code == 200
         assert answer.url.path == "/adapters/"
+
+
+def test_live_figures_for_programs_with_a_key_and_not_for_pages_of_other_sites(own_stack: RunningStack) -> None:
+    address = f"{own_stack.endpoints.web.replace('http', 'ws')}/ws/fleet/"
+    key = {"Authorization": f"Bearer {own_stack.credentials.api_key}"}
+    with connect(address, additional_headers=key) as socket:
+        assert json.loads(socket.recv(timeout=10))["workers"]
+    with pytest.raises(InvalidStatus):
+        connect(address, additional_headers=key, origin=Origin("https://elsewhere.example.org"))
 
 
 def test_second_up_is_refused(own_stack: RunningStack) -> None:
@@ -117,6 +129,7 @@ def test_interrupt_leaves_nothing_and_the_next_start_keeps_everything(tmp_path: 
     assert running.stop(signal.SIGINT) == 0
     assert running.processes() == []
     assert not running.home.endpoints_path.exists()
+    assert first.password
     shown = running.log.count(first.password)
     running.start()
     try:
