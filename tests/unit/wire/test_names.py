@@ -69,7 +69,7 @@ def test_two_models_never_share_a_subject_or_consumer(names: list[str]) -> None:
 
 
 def test_nearest_names() -> None:
-    assert nearest_names("acme/suport", ["acme/support", "other/thing"]) == ["acme/support"]
+    assert nearest_names("acme/sup-port", ["acme/support", "other/thing"]) == ["acme/support"]
 
 
 def test_every_code_has_a_status_and_retryable_ones_are_transient() -> None:
