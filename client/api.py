@@ -76,14 +76,15 @@ class Shoal:
         if base_model:
             fields["base_model"] = base_model
         body = multipart(path, fields, progress)
-        return self._send(
+        response = self._request(
             "POST",
             self._api("adapters/"),
-            VersionInfo,
             content=body.stream(),
             headers=body.headers(),
             timeout=UPLOAD_TIMEOUT,
         )
+        version = _decode(response, VersionInfo)
+        return msgspec.structs.replace(version, known=response.status_code != httpx.codes.CREATED)
 
     def version(self, name: str, number: int) -> VersionInfo:
         """One version with its report."""
@@ -180,16 +181,7 @@ class Shoal:
             yield from msgspec.convert(rows, list[kind])  # type: ignore[valid-type]
 
     def _send(self, method: str, url: str, kind: type[T], **arguments: Any) -> T:
-        response = self._request(method, url, **arguments)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except msgspec.MsgspecError as error:
-            raise ApiError(
-                status=response.status_code,
-                code="unexpected_answer",
-                message=f"{url} did not answer as Shoal does: {error}",
-                hint="Is this the address of Shoal's web process?",
-            ) from error
+        return _decode(self._request(method, url, **arguments), kind)
 
     def _request(self, method: str, url: str, **arguments: Any) -> httpx.Response:
         try:
@@ -199,6 +191,18 @@ class Shoal:
         if response.is_error:
             raise _refusal(response)
         return response
+
+
+def _decode(response: httpx.Response, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(response.content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ApiError(
+            status=response.status_code,
+            code="unexpected_answer",
+            message=f"{response.request.url} did not answer as Shoal does: {error}",
+            hint="Is this the address of Shoal's web process?",
+        ) from error
 
 
 def _refusal(response: httpx.Response) -> ApiError:

@@ -27,7 +27,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class VersionInfo(msgspec.Struct, frozen=True):
-    """A version. ``duplicate_upload`` is the number that was given to an upload whose content existed already."""
+    """A version. ``duplicate_upload``: number of an upload whose content existed already. ``known``: the same bytes
+    were there before, and nothing was registered."""
 
     name: str
     number: int
@@ -42,6 +43,7 @@ class VersionInfo(msgspec.Struct, frozen=True):
     aliases: list[str] = []
     url: str = ""
     duplicate_upload: int | None = None
+    known: bool = False
 
     @property
     def address(self) -> str:

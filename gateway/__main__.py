@@ -10,6 +10,7 @@ import structlog
 import uvloop
 from pydantic import ValidationError
 
+from fabric.logs import configure_logs
 from fabric.topology import TopologyConflict
 from gateway.plane import Gateway
 from gateway.serve import build_server, serve
@@ -29,7 +30,7 @@ def main() -> int:
             name = ".".join(str(part) for part in problem["loc"]) or "settings"
             print(f"gateway: {name}: {problem['msg']}", file=sys.stderr)
         return EXIT_SETTINGS
-    _configure_logs(settings.log_level)
+    configure_logs(logging.getLevelNamesMapping()[settings.log_level.upper()])
     gateway = Gateway(settings)
     log.info("gateway starts", host=settings.host, port=settings.port, id=gateway.id)
     try:
@@ -39,20 +40,6 @@ def main() -> int:
         log.error("the queue cannot be used as configured", reason=str(error))  # noqa: TRY400 - the reason says all
         return EXIT_SETTINGS
     return 0
-
-
-def _configure_logs(level: str) -> None:
-    number = logging.getLevelNamesMapping()[level.upper()]
-    logging.basicConfig(level=max(number, logging.WARNING), format="%(levelname)s %(name)s: %(message)s")
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S"),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

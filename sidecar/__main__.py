@@ -10,7 +10,7 @@ import structlog
 import uvloop
 from pydantic import ValidationError
 
-from sidecar.logs import configure_logs
+from fabric.logs import configure_logs
 from sidecar.service import Sidecar
 from sidecar.settings import SidecarSettings
 

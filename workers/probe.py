@@ -57,8 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.update(_SINGLE_THREADED)
     limits = ProbeLimits(options.memory_bytes, options.cpu_s, options.file_bytes, options.open_files)
     if options.serve is not None:
+        from workers.logs import configure_logs
         from workers.probe_server import serve
 
+        configure_logs()
         serve(
             options.serve,
             limits=limits,

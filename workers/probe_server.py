@@ -101,6 +101,9 @@ class ProbeServer:
         connection.settimeout(_CLIENT_TIMEOUT_S)
         try:
             request = decode_json(_receive(connection), ProbeRequest)
+        except ConnectionAbortedError:
+            connection.close()  # somebody looked whether the server answers
+            return
         except (OSError, WireDecodeError) as error:
             log.warning("request dropped", reason=str(error))
             connection.close()
@@ -229,11 +232,11 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     while size:
         part = connection.recv(min(size, 1 << 16))
         if not part:
-            raise OSError("the client closed the connection")
+            raise OSError("the client closed the connection") if parts else ConnectionAbortedError
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -10,7 +10,7 @@ _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
-    structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+    structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
     structlog.processors.StackInfoRenderer(),
 ]
 

