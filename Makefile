@@ -6,7 +6,6 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 RUN    := $(BIN)/python
 
-CHROMIUM  := $(or $(SHOAL_CHROMIUM),/usr/bin/chromium)
 # checks leave a person's .shoal/ alone and see no setting of theirs
 CHECK_ENV := env -u DATABASE_URL SHOAL_HOME=build/check
 
@@ -22,10 +21,8 @@ up: $(STAMP) ## run everything on this machine, on loopback; Ctrl-C stops it
 demo: $(STAMP) ## train an adapter, ship it, ask it; in a temporary home, about two minutes
 	@exec $(RUN) -m examples.demo
 
-test: $(STAMP) ## all tests; the browser tests need Chromium
-	@test -x "$(CHROMIUM)" || { echo "the browser tests need Chromium, and $(CHROMIUM) is not there: \
-	apt-get install chromium, or set SHOAL_CHROMIUM to its path" >&2; exit 1; }
-	SHOAL_HOME=build/test OMP_NUM_THREADS=1 SHOAL_CHROMIUM="$(CHROMIUM)" $(RUN) -m pytest
+test: $(STAMP) ## all tests; without Chromium the browser tests are skipped, and say so
+	OMP_NUM_THREADS=1 $(RUN) -m pytest
 
 check: $(STAMP) ## format, lint, types, import directions, migrations, deployment settings, spelling, API schema
 	$(BIN)/ruff format --check .

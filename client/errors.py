@@ -15,7 +15,9 @@ class ApiError(ClientError):
     """Shoal said no. ``code`` is stable; ``status`` is the HTTP status."""
 
     def __init__(self, *, status: int, code: str, message: str, hint: str | None = None) -> None:
-        super().__init__(f"{message} [{code}]" + (f"\n{hint}" if hint else ""))
+        # the gateway ends its message with the hint, since OpenAI clients show nothing else
+        shown = "" if not hint or message.endswith(hint) else f"\n{hint}"
+        super().__init__(f"{message} [{code}]{shown}")
         self.status = status
         self.code = code
         self.message = message

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from client.errors import ClientError
 
-ARCHIVES = (".zip", ".tar.gz", ".tgz")
 LEFT_OUT = frozenset(
     {
         "optimizer.pt",

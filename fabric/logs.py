@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import structlog
 
 
 def configure_logs(level: int = logging.INFO) -> None:
-    """Print events as one line each: time, level, event, facts."""
+    """Print events as one line each on standard error: time, level, event, facts."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -18,5 +19,6 @@ def configure_logs(level: int = logging.INFO) -> None:
             structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

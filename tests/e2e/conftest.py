@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.running import RunningStack
+from tests.e2e.shipping import minilm_adapter, push_ready
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +18,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def shipped(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The PEFT folder of ``admin/shipped``, which is live."""
+    folder = minilm_adapter(tmp_path_factory.mktemp("shipped") / "lora", seed=42)
+    push_ready(stack, folder, "admin/shipped")
+    return folder

@@ -9,12 +9,9 @@ import pytest
 from playwright.async_api import Page, async_playwright, expect
 
 from fleet import figures
+from tests.browser import FLAGS, chromium
 from tests.integration.fleet.site import PASSWORD, Feed, Site, feeding
 
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
-]  # fmt: skip
 CARD = '[data-worker="box.seen"]'
 SLOW_MS = 30_000
 
@@ -23,7 +20,7 @@ SLOW_MS = 30_000
 async def page(site: Site) -> AsyncIterator[Page]:
     """A signed-in page whose script errors fail the test."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         opened = await browser.new_page()
         errors: list[str] = []
         opened.on("pageerror", lambda error: errors.append(str(error)))
@@ -81,7 +78,7 @@ async def test_script_and_server_write_the_same_texts(site: Site, page: Page) ->
 
 async def test_the_table_is_there_without_scripts(site: Site) -> None:
     async with feeding(Feed(site.env["NATS_URL"], workers=("plain",))), async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         context = await browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 844})
         page = await context.new_page()
         await page.goto(f"{site.url}/login/?next=/fleet/")

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect
 
+from tests.browser import open_browser
 from tests.integration.controlplane.site import ROOT, Site, running_site
 from tests.integration.pages.seed import PASSWORD
-
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
-]  # fmt: skip
 
 expect.set_options(timeout=15_000)
 
@@ -93,28 +88,24 @@ def plain_client(site: Site, cookies: httpx.Cookies | None = None) -> httpx.Clie
     return httpx.Client(base_url=site.url, follow_redirects=True, timeout=30, headers=headers, cookies=cookies)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def browser() -> Iterator[Browser]:
     """Chromium of the machine."""
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with open_browser() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="session")
-def signed_in(site: Site, browser: Browser) -> StorageState:
+def signed_in(site: Site) -> StorageState:
     """``mara``'s session, begun in the browser."""
-    context = browser.new_context(base_url=site.url)
-    page = context.new_page()
-    page.goto("/login/")
-    page.get_by_label("Username").fill("mara")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/adapters/")
-    state = context.storage_state()
-    context.close()
-    return state
+    with open_browser() as browser:
+        page = browser.new_context(base_url=site.url).new_page()
+        page.goto("/login/")
+        page.get_by_label("Username").fill("mara")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/adapters/")
+        return page.context.storage_state()
 
 
 @pytest.fixture
