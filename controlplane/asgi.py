@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from django.core.asgi import get_asgi_application
+from controlplane.streamed_body import streaming_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django_application = get_asgi_application()
+django_application = streaming_application()
 
-# models may be imported only after get_asgi_application() has loaded the apps
+# models may be imported only after streaming_application() has loaded the apps
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Bounds a request's body while it travels: Django's ASGI handler would spool any size to disk first."""
+"""Bounds a request's body while it travels, whether a view reads it meanwhile or Django spools it to disk first."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BodyLimit:
         try:
             await self.application(scope, counter.receive, counter.send)
         except OSError as error:
-            # Django spools the body before any view runs; a full disk shows there first
+            # a body that does not stream is spooled before any view runs; a full disk shows there first
             if counter.answered or error.errno not in DISK_FULL:
                 raise
             log.exception("no room for a request body", path=scope["path"])

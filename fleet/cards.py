@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from controlplane.looks import Look, look_of
 from fleet import payloads
 from fleet.figures import UNKNOWN, age, amount, duration, percent, size, size_of
 from fleet.rows import FleetRows, WorkerRow
@@ -13,14 +14,6 @@ from wire.telemetry import DeviceSample, ResidentModel
 CARD_ADAPTERS = 8
 
 KINDS = {"cpu": "CPU", "cuda": "GPU", "simulated": "Simulated device"}
-# state → (badge style, icon, word); static/fleet/card.js has the same table
-STATES = {
-    "starting": ("busy", "busy", "Starting"),
-    "ready": ("ok", "check-circle", "Ready"),
-    "draining": ("note", "pause", "Draining"),
-    "drained": ("idle", "pause", "Drained"),
-}
-STALE = ("idle", "clock", "Stale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +75,7 @@ class Card:
     kind: str
     device: str
     note: str
-    badge: tuple[str, str, str]
+    badge: Look
     stale: bool
     last_seen: str
     uptime: str
@@ -120,7 +113,7 @@ def make_card(row: WorkerRow, *, now: float, adapters: int | None = CARD_ADAPTER
         kind=KINDS.get(row.device.kind, row.device.kind),
         device=row.device.name,
         note=row.device.note or "",
-        badge=STALE if row.stale else STATES.get(row.state, ("idle", "info", row.state)),
+        badge=look_of("stale" if row.stale else row.state),
         stale=row.stale,
         last_seen=age(row.last_seen_s),
         uptime=duration(live.uptime_s if live else None),
@@ -135,7 +128,7 @@ def blank_card() -> Card:
     """A card of nothing, for the script to fill when a worker joins."""
     device = DeviceSample(id="", kind="", name="")
     return Card(
-        key="", title="", pool="", kind="", device="", note="", badge=STALE, stale=True, last_seen=UNKNOWN,
+        key="", title="", pool="", kind="", device="", note="", badge=look_of("stale"), stale=True, last_seen=UNKNOWN,
         uptime=UNKNOWN, figures=make_figures(None, device), models=[], adapters=[], adapters_in_all=0,
     )  # fmt: skip
 

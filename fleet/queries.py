@@ -41,6 +41,10 @@ class MinuteColumns:
     requests_per_s: list[float]
     tokens_per_s: list[float]
     errors: list[int]
+    batch_rows: list[float | None]
+    batch_adapters: list[float | None]
+    queue_p50_ms: list[float | None]
+    queue_p95_ms: list[float | None]
 
 
 def list_pools(workers: list[WorkerRow]) -> list[PoolRow]:
@@ -81,4 +85,8 @@ def read_minutes(key: str, *, hours: int) -> MinuteColumns:
         requests_per_s=[round(row.requests / MINUTE_S, 2) for row in minutes],
         tokens_per_s=[round(row.tokens / MINUTE_S, 1) for row in minutes],
         errors=[row.errors for row in minutes],
+        batch_rows=[row.batch_rows for row in minutes],
+        batch_adapters=[row.batch_adapters for row in minutes],
+        queue_p50_ms=[row.queue_p50_ms for row in minutes],
+        queue_p95_ms=[row.queue_p95_ms for row in minutes],
     )

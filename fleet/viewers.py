@@ -27,11 +27,9 @@ class Viewer:
 
 
 def viewer_of(principal: Principal) -> Viewer:
-    """The viewer that ``principal`` is. Workers serve every team, so operating them takes a staff member, or a staff
-    member's key with the scope ``admin``; owning one team is not enough."""
+    """The viewer that ``principal`` is."""
     names = Team.objects.filter(pk__in=principal.team_ids).values_list("name", flat=True)
-    staff = principal.user is not None and principal.user.is_active and principal.user.is_staff
-    return Viewer(frozenset(names), staff and (principal.key is None or principal.may(Scope.ADMIN)))
+    return Viewer(frozenset(names), principal.operator)
 
 
 def find_socket_viewer(scope: Mapping[str, Any]) -> Viewer | None:

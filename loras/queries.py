@@ -64,8 +64,8 @@ def versions_of(adapter: Adapter) -> QuerySet[Version]:
     return version_rows().filter(adapter=adapter, duplicate_of=None)
 
 
-def get_version(adapter: Adapter, number: int) -> ResolvedVersion:
-    """The version of that number, or the earlier one with its content. Raises ``ShoalError(VERSION_NOT_FOUND)``."""
+def get_version(adapter: Adapter, number: int) -> Version:
+    """The version of exactly that number. Raises ``ShoalError(VERSION_NOT_FOUND)``."""
     version = version_rows().filter(adapter=adapter, number=number).first()
     if version is None:
         raise ShoalError(
@@ -73,6 +73,14 @@ def get_version(adapter: Adapter, number: int) -> ResolvedVersion:
             f"{adapter.full_name} has no version {number}.",
             hint=f"The newest is {adapter.last_number}." if adapter.last_number else None,
         )
+    return version
+
+
+def resolve_version(adapter: Adapter, number: int) -> ResolvedVersion:
+    """For readers: the version of that number, or the earlier one with its content. What changes a version takes
+    :func:`get_version`, so that nothing happens to a version that was not named. Raises
+    ``ShoalError(VERSION_NOT_FOUND)``."""
+    version = get_version(adapter, number)
     if version.duplicate_of_id is not None:
         return ResolvedVersion(version_rows().get(pk=version.duplicate_of_id), number)
     return ResolvedVersion(version)
@@ -87,8 +95,12 @@ def version_rows() -> QuerySet[Version]:
 
 
 def events_of(principal: Principal, *, adapter: str = "", kind: str = "") -> QuerySet[Event]:
-    """Events of the principal's teams, newest first; of one adapter and its versions when it is named."""
-    rows = Event.objects.filter(team_id__in=principal.team_ids).select_related("team", "actor")
+    """Events of the principal's teams, newest first; of one adapter and its versions when it is named. Operators also
+    see what belongs to no team: the workers'."""
+    seen = Q(team_id__in=principal.team_ids)
+    if principal.operator:
+        seen |= Q(team=None)
+    rows = Event.objects.filter(seen).select_related("team", "actor")
     if adapter:
         rows = rows.filter(Q(subject=adapter) | Q(subject__startswith=f"{adapter}@"))
     if kind:

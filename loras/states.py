@@ -17,7 +17,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateRule:
-    """Where a state may go, how long it may wait there (seconds, ``None`` for ever), and what follows a time-out."""
+    """Where a state may go, how long it may wait there (seconds), and what follows a time-out."""
 
     to: frozenset[State]
     timeout_s: float | None = None
@@ -26,10 +26,8 @@ class StateRule:
 
 TABLE: dict[State, StateRule] = {
     State.RECEIVING: StateRule(frozenset({State.VALIDATING, State.REJECTED}), 24 * 3600, State.REJECTED),
-    # a validation that was killed is picked up again by the sweeper after this time
-    State.VALIDATING: StateRule(
-        frozenset({State.VALIDATING, State.READY, State.NEEDS_INPUT, State.REJECTED}), 90, State.VALIDATING
-    ),
+    # how long a validation may take is a setting, SHOAL_SWEEP_AFTER_S: the sweeper then starts it again, or ends it
+    State.VALIDATING: StateRule(frozenset({State.VALIDATING, State.READY, State.NEEDS_INPUT, State.REJECTED})),
     State.NEEDS_INPUT: StateRule(frozenset({State.VALIDATING, State.REJECTED}), 7 * 24 * 3600, State.REJECTED),
     State.READY: StateRule(frozenset({State.RETIRED})),
     State.REJECTED: StateRule(frozenset()),
@@ -46,7 +44,7 @@ def _check_table() -> None:
             raise ValueError(f"{state}: a time-out needs a target and a target a time-out")
         if rule.on_timeout is not None and rule.on_timeout not in rule.to:
             raise ValueError(f"{state}: time-out leads to {rule.on_timeout}, which is no allowed transition")
-        if state not in FINAL and rule.timeout_s is None:
+        if state not in FINAL | {State.VALIDATING} and rule.timeout_s is None:
             raise ValueError(f"{state}: every waiting state has a time-out")
 
 

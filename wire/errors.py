@@ -28,7 +28,6 @@ class Code(StrEnum):
     UNAUTHENTICATED = "invalid_api_key"
     FORBIDDEN = "insufficient_scope"
     RATE_LIMITED = "rate_limited"
-    QUOTA_EXCEEDED = "quota_exceeded"
     # what is asked for
     MODEL_NOT_FOUND = "model_not_found"
     VERSION_NOT_FOUND = "version_not_found"
@@ -88,7 +87,6 @@ HTTP_STATUS: dict[Code, int] = {
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,
     Code.RATE_LIMITED: 429,
-    Code.QUOTA_EXCEEDED: 403,
     Code.MODEL_NOT_FOUND: 404,
     Code.VERSION_NOT_FOUND: 404,
     Code.ALIAS_NOT_FOUND: 404,

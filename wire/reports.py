@@ -32,7 +32,6 @@ class Finding(StrEnum):
     SEVERAL_ADAPTERS = "SEVERAL_ADAPTERS"
     LFS_POINTER = "LFS_POINTER"
     PICKLE_UNSAFE = "PICKLE_UNSAFE"
-    PICKLE_CONVERTED = "PICKLE_CONVERTED"
     FORMAT_UNSUPPORTED = "FORMAT_UNSUPPORTED"
     FULL_MODEL = "FULL_MODEL"
     # safetensors header
@@ -77,6 +76,8 @@ class Finding(StrEnum):
     # the validation itself
     VALIDATION_CRASHED = "VALIDATION_CRASHED"
     VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+    # nothing about the upload: the server could not judge it
+    SERVER_FAILED = "SERVER_FAILED"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -25,6 +27,12 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc,type-arg]  # 
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     actions = ["make_teams"]
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        """A new person gets a team of their own at once: without one they could do nothing."""
+        super().save_model(request, obj, form, change)
+        if not change:
+            create_team_for(user=obj)
 
     @admin.action(description="Make a team for each selected person without one")
     def make_teams(self, request: HttpRequest, queryset: QuerySet[User]) -> None:

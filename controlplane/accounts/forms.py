@@ -9,7 +9,7 @@ from django import forms
 from django.utils import timezone
 
 from controlplane.accounts.principal import Principal
-from controlplane.accounts.queries import grantable_scopes, teams_of
+from controlplane.accounts.queries import teams_to_issue
 from wire.registry import Scope
 
 SCOPE_WORDS: dict[Scope, str] = {
@@ -23,7 +23,7 @@ _LIFETIMES_D = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
 
 
 class KeyForm(forms.Form):
-    """A new API key: offers only teams and scopes that the person holds."""
+    """A new API key: offers the person's teams, and scopes that they may give in at least one of them."""
 
     name = forms.CharField(max_length=100, label="Name", help_text="Where it will be used, so that you know it again.")
     team = forms.ChoiceField(label="Team")
@@ -32,9 +32,9 @@ class KeyForm(forms.Form):
 
     def __init__(self, principal: Principal, data: Any = None) -> None:
         super().__init__(data)
-        scopes = grantable_scopes(principal)
-        names = teams_of(principal)
-        self.fields["team"] = forms.ChoiceField(label="Team", choices=[(name, name) for name in names])
+        self.grantable = teams_to_issue(principal)
+        scopes = [scope for scope in Scope if any(scope in granted for granted in self.grantable.values())]
+        self.fields["team"] = forms.ChoiceField(label="Team", choices=[(name, name) for name in self.grantable])
         self.fields["scopes"] = forms.MultipleChoiceField(
             label="Scopes",
             choices=[(scope.value, SCOPE_WORDS[scope]) for scope in scopes],
@@ -43,6 +43,15 @@ class KeyForm(forms.Form):
             error_messages={"required": "Choose at least one scope."},
         )
         self.fields["name"].widget.attrs |= {"placeholder": "ci-pipeline", "autocomplete": "off"}
+
+    def clean(self) -> dict[str, Any]:
+        """Scopes are offered for all teams together; what may be given in the chosen one is said beside them."""
+        found = super().clean() or {}
+        granted = self.grantable.get(found.get("team", ""), frozenset())
+        excess = [scope for scope in found.get("scopes", []) if Scope(scope) not in granted]
+        if excess and "team" in found:
+            self.add_error("scopes", f"You cannot give the scope {', '.join(excess)} in team {found['team']}.")
+        return found
 
     @property
     def chosen_scopes(self) -> list[Scope]:

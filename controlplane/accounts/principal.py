@@ -29,9 +29,25 @@ class Principal:
     def team_ids(self) -> list[int]:
         return list(self.grants)
 
+    @property
+    def operator(self) -> bool:
+        """Whether what serves every team is theirs to watch and to operate: a staff member, or a staff member's key
+        with the scope ``admin``; owning one team is not enough."""
+        staff = self.user is not None and self.user.is_active and self.user.is_staff
+        return staff and (self.key is None or self.may(Scope.ADMIN))
+
     def may(self, scope: Scope) -> bool:
         """Whether ``scope`` is held in any team."""
         return any(allows(held, scope) for held in self.grants.values())
+
+    def grantable(self, team_id: int) -> frozenset[Scope]:
+        """Scopes that may be handed on to a key of this team: nobody hands on more than they hold. ``machine`` reads
+        the artifacts of every team, so that only a superuser in person gives it."""
+        held = self.grants.get(team_id, frozenset())
+        superuser = self.key is None and self.user is not None and self.user.is_superuser
+        return frozenset(
+            scope for scope in Scope if allows(held, scope) or (scope is Scope.MACHINE and superuser and held)
+        )
 
     def team(self, name: str, scope: Scope) -> Team:
         """The team called ``name``. Raises ``ShoalError``: NOT_FOUND when it is not one of theirs (another team's

@@ -49,22 +49,10 @@ def get_key_to_revoke(principal: Principal, key_id: int) -> ApiKey:
     return key
 
 
-def grantable_scopes(principal: Principal) -> list[Scope]:
-    """Scopes the principal may give to a key: those held in some team, and ``machine`` for owners."""
-    return [scope for scope in Scope if principal.may(Scope.ADMIN if scope is Scope.MACHINE else scope)]
-
-
-def get_team_to_issue(principal: Principal, name: str, scopes: list[Scope]) -> Team:
-    """The team called ``name`` if all ``scopes`` may be given there. Raises ``ShoalError(NOT_FOUND | FORBIDDEN)``."""
-    team = principal.team(name, Scope.READ)
-    for scope in scopes:
-        principal.team(name, Scope.ADMIN if scope is Scope.MACHINE else scope)
-    return team
-
-
-def teams_of(principal: Principal) -> list[str]:
-    """Names of the principal's teams."""
-    return list(Team.objects.filter(pk__in=principal.team_ids).order_by("name").values_list("name", flat=True))
+def teams_to_issue(principal: Principal) -> dict[str, frozenset[Scope]]:
+    """The principal's teams by name, in order, with the scopes that they may give to keys there."""
+    teams = Team.objects.filter(pk__in=principal.team_ids).order_by("name")
+    return {team.name: principal.grantable(team.pk) for team in teams}
 
 
 def teams_for_upload(principal: Principal) -> list[str]:

@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.models import ApiKey, Membership, Team
-from controlplane.accounts.principal import ROLE_SCOPES, allows
+from controlplane.accounts.principal import principal_of_user
 from controlplane.events.services import enqueue_outbox, record_event
 from wire.errors import Code, ShoalError
 from wire.names import NAME_RULE, valid_part
@@ -75,15 +75,15 @@ def issue_api_key(
 ) -> IssuedKey:
     """A new API key of ``team``; its secret is returned once.
 
-    Nobody hands on more than they hold: ``granted`` is what the issuing key may do in the team; without it the
-    actor's role decides (``machine`` keys read every team's artifacts, so only a superuser issues them), and without
-    an actor the caller is a command of the system. Raises ``ShoalError``: INVALID_REQUEST without scopes, FORBIDDEN.
+    ``granted`` is what the asking principal may hand on (``Principal.grantable``); without it the actor's role decides,
+    and without an actor the caller is a command of the system. Raises ``ShoalError``: INVALID_REQUEST without scopes,
+    FORBIDDEN.
     """
     if not scopes:
         raise ShoalError(Code.INVALID_REQUEST, "A key needs at least one scope.", param="scopes")
     if granted is None and actor is not None:
-        granted = grantable_scopes(team=team, user=actor)
-    excess = [] if granted is None else [scope for scope in scopes if not allows(granted, scope)]
+        granted = principal_of_user(actor).grantable(team.pk)
+    excess = [] if granted is None else [scope for scope in scopes if scope not in granted]
     if excess:
         raise ShoalError(
             Code.FORBIDDEN, f"You cannot give the scope {', '.join(excess)} in team {team.name}.", param="scopes"
@@ -108,13 +108,6 @@ def issue_api_key(
         )
         enqueue_outbox(bucket=KEYS_BUCKET, key=key.sha256)
     return IssuedKey(key, secret)
-
-
-def grantable_scopes(*, team: Team, user: User) -> frozenset[Scope]:
-    """Scopes that ``user`` may give to keys of ``team``."""
-    membership = Membership.objects.filter(team=team, user=user).first()
-    held = ROLE_SCOPES[membership.role] if membership is not None else frozenset()
-    return held | {Scope.MACHINE} if user.is_superuser and held else held
 
 
 def revoke_api_key(*, key: ApiKey, actor: User | None = None) -> bool:

@@ -10,9 +10,10 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.forms import KeyForm
 from controlplane.accounts.principal import Principal
-from controlplane.accounts.queries import get_key_to_revoke, get_team_to_issue, list_keys
+from controlplane.accounts.queries import get_key_to_revoke, list_keys
 from controlplane.accounts.services import issue_api_key, revoke_api_key
 from controlplane.pages import gateway_url, page, web_url
+from wire.registry import Scope
 
 
 @never_cache
@@ -23,13 +24,14 @@ def keys(request: HttpRequest, principal: Principal) -> HttpResponse:
     form = KeyForm(principal, request.POST if request.method == "POST" else None)
     issued = None
     if form.is_valid():
-        team = get_team_to_issue(principal, form.cleaned_data["team"], form.chosen_scopes)
+        team = principal.team(form.cleaned_data["team"], Scope.READ)
         issued = issue_api_key(
             team=team,
             name=form.cleaned_data["name"],
             scopes=form.chosen_scopes,
             actor=principal.user,
             expires_at=form.expires_at,
+            granted=principal.grantable(team.pk),
         )
         form = KeyForm(principal)
     addresses = {"web_url": web_url(request), "gateway_url": gateway_url()}

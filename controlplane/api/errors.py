@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation, TooManyFilesSent
 from django.db import OperationalError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, UnreadablePostError
 from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -79,6 +79,8 @@ def _described(error: Exception) -> tuple[ErrorInfo | None, int]:
         case TooManyFilesSent() | SuspiciousOperation():
             status = 413 if isinstance(error, RequestDataTooBig) else 400
             return ErrorInfo(Code.UPLOAD_INVALID, str(error) or "The request is not acceptable."), status
+        case UnreadablePostError():
+            return ErrorInfo(Code.UPLOAD_INVALID, "The connection ended before the body did."), 400
         case OperationalError():
             log.error("database.unavailable", error=str(error)[:200])
             return ErrorInfo(Code.INTERNAL, "The database did not answer in time.", hint="Try again."), 503

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
+from django.conf import settings
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
@@ -31,6 +32,12 @@ class BucketsAway(Exception):
     """NATS or a bucket did not answer; the database keeps what must still be written."""
 
 
+def _queue_settings() -> QueueSettings:
+    """What gateways and sidecars are told as well: buckets with other settings would be changed back and forth."""
+    found = settings.SHOAL
+    return QueueSettings(found.queue_max_messages, found.queue_max_bytes, found.queue_storage, found.queue_replicas)
+
+
 @asynccontextmanager
 async def registry_connection(url: str) -> AsyncIterator[Connection]:
     """A connection with the buckets made. Raises ``BucketsAway`` when NATS does not answer in time."""
@@ -40,7 +47,7 @@ async def registry_connection(url: str) -> AsyncIterator[Connection]:
     except UNREACHABLE as error:
         raise BucketsAway(f"no answer from NATS within {CONNECT_TIMEOUT_S} s: {error!r}") from error
     try:
-        await ensure_buckets(connection.jetstream(), QueueSettings())
+        await ensure_buckets(connection.jetstream(), _queue_settings())
         yield connection
     except UNREACHABLE as error:
         raise BucketsAway(repr(error)) from error

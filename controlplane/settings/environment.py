@@ -6,48 +6,19 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from django.core.exceptions import ImproperlyConfigured
-from pydantic import Field, ValidationError, field_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from controlplane.process_settings import ProcessSettings, describe_problems
+
+# beyond its time limit a validation takes this long: the shortest probe, the probe server's grace, copying and storing
+SWEEP_MARGIN_S = 30.0
 
 
-class FileSecrets(PydanticBaseSettingsSource):
-    """Values of ``<NAME>_FILE``: the content of the named file stands in for ``<NAME>``."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        name = str(field.validation_alias or field_name)
-        path = os.environ.get(f"{name}_FILE")
-        if not path:
-            return None, name, False
-        try:
-            return Path(path).read_text(encoding="utf-8").strip(), name, False
-        except OSError as error:
-            # a value that no validator takes, so that it is reported together with all other errors
-            return UnreadableSecret(f"{name}_FILE names {path}: {error.strerror}"), name, False
-
-    def __call__(self) -> dict[str, Any]:
-        found = {}
-        for field_name, field in self.settings_cls.model_fields.items():
-            value, name, _ = self.get_field_value(field, field_name)
-            if value is not None:
-                found[name] = value
-        return found
-
-
-class UnreadableSecret:
-    """Stands where a secret's file could not be read; names the file and the reason in the boot error."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-class Environment(BaseSettings):
+class Environment(ProcessSettings):
     """Environment of web, Celery and the management commands. Sizes in bytes, times in seconds."""
-
-    model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True)
 
     home: Path = Field(Path(".shoal"), validation_alias="SHOAL_HOME")
     debug: bool = Field(False, validation_alias="SHOAL_DEBUG")
@@ -70,28 +41,13 @@ class Environment(BaseSettings):
     upload_max_files: int = Field(500, validation_alias="SHOAL_UPLOAD_MAX_FILES", gt=0)
     validation_timeout_s: float = Field(60.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
     validation_memory_bytes: int = Field(4 * 1024**3, validation_alias="SHOAL_VALIDATION_MEMORY_BYTES", gt=0)
-    # a validation (sandbox, then probe) ends by itself within twice its time limit; later than that it is dead
-    sweep_after_s: float = Field(150.0, validation_alias="SHOAL_SWEEP_AFTER_S", gt=0)
+    # 0 stands for what the time limit asks for; read ``sweep_after_s``
+    chosen_sweep_after_s: float = Field(0.0, validation_alias="SHOAL_SWEEP_AFTER_S", ge=0)
     max_rank: int = Field(64, validation_alias="SHOAL_MAX_RANK", gt=0)
-    probe_socket: str = Field("", validation_alias="SHOAL_PROBE_SOCKET")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, FileSecrets(settings_cls)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _secret_was_read(cls, value: Any) -> Any:
-        if isinstance(value, UnreadableSecret):
-            raise ValueError(value.reason)  # noqa: TRY004  (pydantic reports ValueError as a finding)
-        return value
+    queue_max_messages: int = Field(10_000, validation_alias="SHOAL_QUEUE_MAX_MESSAGES", gt=0)
+    queue_max_bytes: int = Field(256 * 1024**2, validation_alias="SHOAL_QUEUE_MAX_BYTES", gt=0)
+    queue_storage: Literal["memory", "file"] = Field("memory", validation_alias="SHOAL_QUEUE_STORAGE")
+    queue_replicas: int = Field(1, validation_alias="SHOAL_QUEUE_REPLICAS", ge=1, le=5)
 
     @field_validator("log_level")
     @classmethod
@@ -106,6 +62,21 @@ class Environment(BaseSettings):
         if value and not value.startswith(("file://", "s3://")):
             raise ValueError("use file:///absolute/path or s3://bucket/prefix?endpoint_url=…&region_name=…")
         return value
+
+    @model_validator(mode="after")
+    def _validations_may_end(self) -> Environment:
+        least_s = self.validation_timeout_s + SWEEP_MARGIN_S
+        if self.sweep_after_s < least_s:
+            raise ValueError(
+                f"SHOAL_SWEEP_AFTER_S: {self.sweep_after_s:g} is too short for SHOAL_VALIDATION_TIMEOUT_S"
+                f" {self.validation_timeout_s:g}; use at least {least_s:g}, or leave it out"
+            )
+        return self
+
+    @property
+    def sweep_after_s(self) -> float:
+        """Age at which the sweeper takes a claimed validation to be dead: it ends by itself well before."""
+        return self.chosen_sweep_after_s or 2 * self.validation_timeout_s + SWEEP_MARGIN_S
 
     @property
     def hosts(self) -> list[str]:
@@ -131,8 +102,7 @@ def load_environment() -> Environment:
     try:
         found = Environment()  # type: ignore[call-arg]  # pydantic fills it from the environment
     except ValidationError as error:
-        lines = [f"  {'.'.join(str(part) for part in row['loc'])}: {row['msg']}" for row in error.errors()]
-        raise ImproperlyConfigured("settings cannot be used:\n" + "\n".join(lines)) from None
+        raise ImproperlyConfigured(describe_problems(error)) from None
     found.home = found.home.expanduser().resolve()
     return found
 

@@ -28,6 +28,7 @@ from controlplane.stack.environment import Environments
 from controlplane.stack.failures import StackError
 from controlplane.stack.home import Home
 from controlplane.stack.parts import Part, StopStage
+from loras.validation.limits import SandboxLimits
 
 # validations run for seconds in processes of their own; the outbox and the sweepers must not wait behind them
 _VALIDATORS = 2
@@ -50,6 +51,7 @@ class Plan:
     devices: Sequence[Device]
     own_nats: bool
     own_redis: bool
+    validation: SandboxLimits
 
 
 def plan_parts(plan: Plan) -> list[Part]:
@@ -184,6 +186,8 @@ def _data_plane(plan: Plan) -> list[Part]:
             (
                 *(*_PYTHON, "workers.probe", "--serve", str(environments.sockets.probe)),
                 *(word for model in PACKAGED_MODELS for word in ("--preload", model.source)),
+                f"--timeout-s={plan.validation.timeout_s:g}",
+                *plan.validation.arguments(),
             ),
             environments.probe(),
             check=SocketAnswers(environments.sockets.probe),

@@ -23,6 +23,7 @@ from controlplane.stack.plan import Plan, plan_parts
 from controlplane.stack.ports import PortReservations
 from controlplane.stack.running import EXIT_FAILED, locked, run_parts
 from controlplane.stack.settings import StackSettings, load_settings
+from loras.validation.limits import SandboxLimits
 
 EXIT_ALREADY_RUNNING = 4
 # sun_path of unix(7), less room for the names of our sockets
@@ -64,6 +65,7 @@ def _run(settings: StackSettings, home: Home, lock: HomeLock, stack: ExitStack, 
         find_devices(settings.devices),
         own_nats=not settings.nats_url,
         own_redis=not settings.redis_url,
+        validation=SandboxLimits.for_validation(settings.validation_timeout_s, settings.validation_memory_bytes),
     )
     parts = plan_parts(plan)
     printer = LinePrinter(width=max(len(part.name) for part in parts), quiet=quiet)

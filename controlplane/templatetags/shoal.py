@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,48 +13,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from controlplane.accounts.models import Team
+from controlplane.looks import look_of
 
 register = template.Library()
 
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 # ages below the first number of seconds are counted in the second
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (2_592_000, 86_400, "d"))
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How a state is shown: colour class, icon of the sprite, word."""
-
-    kind: str
-    icon: str
-    word: str
-
-
-LOOKS: dict[str, Look] = {
-    # versions
-    "receiving": Look("busy", "busy", "Receiving"),
-    "validating": Look("busy", "busy", "Validating"),
-    "ready": Look("ok", "check-circle", "Ready"),
-    "needs_input": Look("note", "question", "Needs input"),
-    "rejected": Look("fail", "fail", "Rejected"),
-    "retired": Look("idle", "retired", "Retired"),
-    "duplicate": Look("note", "copy", "Known content"),
-    "empty": Look("idle", "info", "No version"),
-    # report rows
-    "pass": Look("ok", "check-circle", "Pass"),
-    "note": Look("note", "alert", "Note"),
-    "fail": Look("fail", "fail", "Fail"),
-    "ask": Look("note", "question", "Question"),
-    # workers
-    "starting": Look("busy", "busy", "Starting"),
-    "draining": Look("note", "pause", "Draining"),
-    "drained": Look("idle", "pause", "Drained"),
-    "stale": Look("idle", "clock", "Stale"),
-    # keys
-    "active": Look("ok", "check-circle", "Active"),
-    "expired": Look("idle", "clock", "Expired"),
-    "revoked": Look("idle", "fail", "Revoked"),
-}
 
 
 @register.simple_tag
@@ -72,7 +36,7 @@ def icon(name: str, extra: str = "") -> SafeString:
 @register.simple_tag
 def badge(state: Any) -> SafeString:
     """State as icon, word and colour; an unknown state is shown as its own word in grey."""
-    look = LOOKS.get(str(state), Look("idle", "info", str(state).replace("_", " ").capitalize()))
+    look = look_of(str(state))
     return format_html('<span class="badge badge-{}">{}{}</span>', look.kind, icon(look.icon), look.word)
 
 

@@ -108,3 +108,7 @@ class MinutesSerializer(serializers.Serializer[Any]):
     tokens_per_s = serializers.ListField(child=serializers.FloatField())
     # a column of this name hides the serializer's own property, which a read-only serializer never asks for
     errors = serializers.ListField(child=serializers.IntegerField())  # type: ignore[assignment]
+    batch_rows = serializers.ListField(child=serializers.FloatField(allow_null=True))
+    batch_adapters = serializers.ListField(child=serializers.FloatField(allow_null=True))
+    queue_p50_ms = serializers.ListField(child=serializers.FloatField(allow_null=True))
+    queue_p95_ms = serializers.ListField(child=serializers.FloatField(allow_null=True))

@@ -35,6 +35,10 @@ class UtilizationMinute(models.Model):
     requests = models.PositiveIntegerField(default=0)
     tokens = models.PositiveBigIntegerField(default=0)
     errors = models.PositiveIntegerField(default=0)
+    batch_rows = models.FloatField(null=True)
+    batch_adapters = models.FloatField(null=True)
+    queue_p50_ms = models.FloatField(null=True)
+    queue_p95_ms = models.FloatField(null=True)
 
     class Meta:
         ordering = ["minute"]

@@ -28,6 +28,10 @@ class MinuteRollup:
     requests: int
     tokens: int
     errors: int
+    batch_rows: float | None
+    batch_adapters: float | None
+    queue_p50_ms: float | None
+    queue_p95_ms: float | None
 
 
 def roll_up(points: Iterable[Point], *, minutes: Iterable[int]) -> list[MinuteRollup]:
@@ -60,4 +64,8 @@ def _minute(minute: int, points: list[Point]) -> MinuteRollup:
         requests=sum(point.requests for point in points),
         tokens=sum(point.tokens for point in points),
         errors=sum(point.errors for point in points),
+        batch_rows=mean(point.batch_rows for point in points),
+        batch_adapters=mean(point.batch_adapters for point in points),
+        queue_p50_ms=mean(point.queue_p50_ms for point in points),
+        queue_p95_ms=mean(point.queue_p95_ms for point in points),
     )

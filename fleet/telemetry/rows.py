@@ -12,6 +12,11 @@ from fleet.telemetry.rollups import MinuteRollup
 from fleet.telemetry.states import WorkerState
 from wire.telemetry import DeviceSample
 
+_FIGURES = [
+    "utilization", "busy", "memory_used_bytes", "requests", "tokens", "errors",
+    "batch_rows", "batch_adapters", "queue_p50_ms", "queue_p95_ms",
+]  # fmt: skip
+
 
 def identity(device: DeviceSample) -> dict[str, str | int | None]:
     """What a worker row keeps of its device: the parts that do not change every second."""
@@ -58,11 +63,15 @@ def save_rollups(machine: str, worker: str, rollups: Iterable[MinuteRollup]) -> 
                     requests=rollup.requests,
                     tokens=rollup.tokens,
                     errors=rollup.errors,
+                    batch_rows=rollup.batch_rows,
+                    batch_adapters=rollup.batch_adapters,
+                    queue_p50_ms=rollup.queue_p50_ms,
+                    queue_p95_ms=rollup.queue_p95_ms,
                 )
                 for rollup in rollups
             ],
             update_conflicts=True,
             unique_fields=["worker", "minute"],
-            update_fields=["utilization", "busy", "memory_used_bytes", "requests", "tokens", "errors"],
+            update_fields=_FIGURES,
         )
     return True

@@ -29,7 +29,7 @@ from loras.api.serializers import (
 )
 from loras.api.splits import read_expect, read_split
 from loras.models import Adapter, Version
-from loras.queries import adapters_of, get_adapter, get_version, version_rows, versions_of
+from loras.queries import adapters_of, get_adapter, get_version, resolve_version, version_rows, versions_of
 from loras.services import (
     answer_question,
     delete_adapter,
@@ -169,16 +169,16 @@ class VersionView(APIView):
     @extend_schema(responses={200: VersionBody, **ERRORS})
     def get(self, request: Request, team: str, name: str, number: int) -> Response:
         """State, report, mode, digest and files."""
-        found = get_version(get_adapter(principal_of(request), team, name), number)
+        found = resolve_version(get_adapter(principal_of(request), team, name), number)
         context = {"request": request, "duplicate_upload": found.duplicate_upload}
         return Response(VersionBody(found.version, context=context).data)
 
     @extend_schema(responses={204: None, **CHANGES})
     def delete(self, request: Request, team: str, name: str, number: int) -> Response:
-        """Take it out of service; refused while an alias points at it."""
+        """Take it out of service; refused while an alias points at it, and for the number of a known content."""
         principal = principal_of(request)
         adapter = get_adapter(principal, team, name, scope=Scope.PUSH)
-        retire_version(version=get_version(adapter, number).version, actor=principal.user)
+        retire_version(version=get_version(adapter, number), actor=principal.user)
         return Response(status=204)
 
 
@@ -193,7 +193,7 @@ class AnswerView(APIView):
         form = AnswerForm(data=request.data)
         form.is_valid(raise_exception=True)
         principal = principal_of(request)
-        version = get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number).version
+        version = get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number)
         answer_question(version=version, actor=principal.user, **form.validated_data)
         body = VersionBody(version_rows().get(pk=version.pk), context={"request": request}).data
         return Response(body, status=202)

@@ -50,6 +50,7 @@ class Alias(models.Model):
 
     class Meta:
         ordering = ["name"]
+        verbose_name_plural = "aliases"
         constraints = [models.UniqueConstraint(fields=["adapter", "name"], name="one_alias_per_name")]
 
     def __str__(self) -> str:

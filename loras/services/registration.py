@@ -23,7 +23,7 @@ from wire.subjects import ADAPTERS_BUCKET
 CANONICAL_PATH = "adapter.safetensors"
 
 
-def register_outcome(version: Version, claimed_at: datetime, report: Report, size_bytes: int) -> bool:
+def register_outcome(version: Version, claimed_at: datetime, report: Report) -> bool:
     """Decide an accepted version whose canonical artifact is stored; ``False`` when the claim was lost."""
     with transaction.atomic():
         # one decision at a time: which is first, which base, and who becomes live

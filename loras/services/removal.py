@@ -22,11 +22,18 @@ def retire_version(*, version: Version, actor: User | None = None) -> None:
     """Take a version out of service for good: ready → retired, an open question → rejected.
 
     Nothing happens when it is out of service already. Raises ``ShoalError``: IN_USE naming the aliases, CONFLICT
-    while it is being validated.
+    while it is being validated, and for an upload whose content is another version's: it never was in service.
     """
     with transaction.atomic():
         adapter = lock_adapter(version.adapter_id)
-        version.refresh_from_db(fields=["state"])
+        version.refresh_from_db(fields=["state", "duplicate_of"])
+        if version.duplicate_of is not None:
+            raise ShoalError(
+                Code.CONFLICT,
+                f"{version} is no version of its own: its content is {version.duplicate_of}.",
+                param="version",
+                hint=f"Nothing was retired. Name {version.duplicate_of.number} if you mean that version.",
+            )
         if version.state in {State.RETIRED, State.REJECTED}:
             return
         if version.state in {State.VALIDATING, State.RECEIVING}:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -37,16 +39,16 @@ def sweep_versions() -> int:
 
 def sweep_incoming_files() -> int:
     """Delete what killed processes left below ``incoming`` and ``validation``; how many."""
-    import shutil
-
     limit = time.time() - INCOMING_KEPT_S
     removed = 0
     for directory in (settings.SHOAL_INCOMING_DIR, settings.SHOAL.home / "validation"):
         for path in Path(directory).glob("*"):
-            if path.stat().st_mtime >= limit:
-                continue
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-            removed += 1
+            # an upload or a validation that ends now removes its own entry first
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime >= limit:
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                removed += 1
     return removed
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -19,6 +19,7 @@ from loras.services.content import store_content
 from loras.services.transitions import lock_adapter, move_version
 from loras.services.validations import answer_question, start_validation
 from loras.states import State
+from loras.storage import artifact_store, is_intact
 from loras.uploads.receive import ReceivedFile, fingerprint_of
 from wire.errors import Code, ShoalError
 from wire.names import LIVE, FullName, nearest_names, parse_full_name
@@ -47,23 +48,30 @@ def receive_upload(
 ) -> Received:
     """Make a version of ``team/name`` from received files and queue its validation; the adapter is made if new.
 
-    Bytes equal to those of a version that is not rejected or retired give that version. Raises ``ShoalError``:
-    INVALID_NAME, INVALID_REQUEST (unknown base model), CONFLICT (another kind), STORAGE_FULL.
+    Bytes equal to those of a version that is not rejected or retired give that version; whatever of its content was
+    lost is kept anew, and the artifact that workers load is made again by a validation under the next number. Raises
+    ``ShoalError``: INVALID_NAME, INVALID_REQUEST (unknown base model), CONFLICT (another kind, or the base model is not
+    that of the version with the same bytes), STORAGE_FULL.
     """
     full_name = _checked_name(team, name)
     _check_base_model(base_model)
     fingerprint = fingerprint_of(files)
-    same = _same_bytes(Adapter.objects.filter(team=team, name=full_name.adapter).first(), fingerprint)
+    adapter = Adapter.objects.filter(team=team, name=full_name.adapter).first()
+    damaged = _damaged_versions(adapter, fingerprint)
+    same = _same_bytes(adapter, fingerprint, damaged)
+    if same is not None:
+        _check_same_base(same, base_model)
+    for file in files:
+        store_content(file.location, file.sha256, file.size_bytes)
     if same is None:
-        for file in files:
-            store_content(file.location, file.sha256, file.size_bytes)
         with transaction.atomic():
             adapter = _adapter(team, full_name, kind, actor)
             # asked again under the lock: another upload of these bytes may have been faster
-            same = _same_bytes(adapter, fingerprint)
+            same = _same_bytes(adapter, fingerprint, damaged)
             if same is None:
                 version = _make_version(adapter, files, fingerprint, actor, base_model, promote, message)
                 return Received(version, created=True)
+            _check_same_base(same, base_model)
     _apply_wishes(same, base_model, promote, actor)
     return Received(same, created=False)
 
@@ -90,11 +98,36 @@ def _check_base_model(base_model: str) -> None:
         )
 
 
-def _same_bytes(adapter: Adapter | None, fingerprint: str) -> Version | None:
+def _same_bytes(adapter: Adapter | None, fingerprint: str, damaged: Collection[int]) -> Version | None:
     if adapter is None:
         return None
     rows = Version.objects.filter(adapter=adapter, upload_fingerprint=fingerprint, state__in=SAME_BYTES_COUNT_IN)
-    return rows.select_related("adapter__team").order_by("number").first()
+    return rows.exclude(pk__in=damaged).select_related("adapter__team").order_by("number").first()
+
+
+def _damaged_versions(adapter: Adapter | None, fingerprint: str) -> list[int]:
+    """Ready versions of these bytes whose canonical artifact is lost or broken: a validation makes it again."""
+    if adapter is None:
+        return []
+    store = artifact_store()
+    rows = Version.objects.filter(adapter=adapter, upload_fingerprint=fingerprint, state=State.READY)
+    return [pk for pk, digest in rows.values_list("pk", "digest") if not is_intact(store, digest)]
+
+
+def _check_same_base(same: Version, base_model: str) -> None:
+    """The same bytes for another base model are another adapter. Raises ``ShoalError(CONFLICT)``."""
+    asks_for_it = ((same.report or {}).get("question") or {}).get("field") == "base_model"
+    if not base_model or (same.state == State.NEEDS_INPUT and asks_for_it):
+        return
+    known = ((same.report or {}).get("facts") or {}).get("base_model") or same.wanted_base_model
+    if known != base_model:
+        found = f"is for {known}" if known else f"is {same.state} for the base model that its configuration names"
+        raise ShoalError(
+            Code.CONFLICT,
+            f"These bytes are {same} already, which {found}; this upload is for {base_model}.",
+            param="base_model",
+            hint="Upload under another adapter name: requests to one name must always get one base model.",
+        )
 
 
 def _adapter(team: Team, name: FullName, kind: str, actor: User | None) -> Adapter:

@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import structlog
@@ -24,7 +24,7 @@ from loras.services.content import store_content
 from loras.services.registration import as_json, register_outcome
 from loras.services.transitions import move_version
 from loras.states import State
-from loras.storage import artifact_store
+from loras.storage import MissingContent, artifact_store
 from loras.validation.limits import SandboxLimits
 from loras.validation.outcome import Ending, ValidationOutcome
 from loras.validation.runner import run_validation
@@ -35,6 +35,8 @@ from wire.validation import UploadedFile, ValidationRequest
 log = structlog.get_logger("loras.validation")
 
 MAX_ATTEMPTS = 2
+# how long what a later try may cure (no room, no database) is tried again, every time the sweeper comes by
+PATIENCE = timedelta(hours=1)
 ANSWERABLE = frozenset({"base_model"})
 
 
@@ -88,8 +90,8 @@ def finish_validation(*, claim: Claim, outcome: ValidationOutcome) -> bool:
     if outcome.ending is not Ending.DECIDED and claim.attempt < MAX_ATTEMPTS:
         return release_claim(version_id=version.pk, claimed_at=claim.claimed_at)
     if outcome.accepted and outcome.canonical_path is not None:
-        size_bytes = _store_canonical(outcome.canonical_path, report.digest)
-        return register_outcome(claim.version, claim.claimed_at, report, size_bytes)
+        _store_canonical(outcome.canonical_path, report.digest)
+        return register_outcome(claim.version, claim.claimed_at, report)
     to = State.NEEDS_INPUT if outcome.needs_input else State.REJECTED
     return move_version(
         version=version,
@@ -113,8 +115,18 @@ def release_claim(*, version_id: int, claimed_at: datetime) -> bool:
 
 def abandon_claim(*, claim: Claim, error: Exception) -> bool:
     """After an error of our own: what a later try may cure (no room, no database) waits for the sweeper and costs no
-    attempt; anything else is tried once more and then rejected. ``False`` when the claim was lost."""
+    attempt, for an hour; content that is gone is said at once; anything else is tried once more and then rejected.
+    ``False`` when the claim was lost."""
+    if isinstance(error, MissingContent):
+        found = f"The server has lost a file of this upload (SHA-256 {error})."
+        return _reject_without_verdict(claim, found, "Upload it again: the server keeps the files anew.")
     if isinstance(error, (DatabaseError, OSError)) or (isinstance(error, ShoalError) and error.retryable):
+        if timezone.now() - claim.version.state_since > PATIENCE:
+            found = f"The server could not validate this upload for an hour; last: {str(error)[:200]}"
+            todo = (
+                "Nothing is known to be wrong with the files. Tell the people who run this server, then upload again."
+            )
+            return _reject_without_verdict(claim, found, todo)
         held = Version.objects.filter(
             pk=claim.version.pk, state=State.VALIDATING, claimed_at=claim.claimed_at, attempts__gt=0
         )
@@ -138,6 +150,17 @@ def reject_crashed(*, version: Version, claimed_at: datetime) -> bool:
         to=State.REJECTED,
         message=f"{version} rejected: {Finding.VALIDATION_CRASHED}",
         claimed_at=claimed_at,
+        values={"report": as_json(Report(rows=[row]))},
+    )
+
+
+def _reject_without_verdict(claim: Claim, found: str, todo: str) -> bool:
+    row = Row(check="validation", outcome=Outcome.FAIL, code=Finding.SERVER_FAILED, found=found, todo=todo)
+    return move_version(
+        version=claim.version,
+        to=State.REJECTED,
+        message=f"{claim.version} rejected: {Finding.SERVER_FAILED}",
+        claimed_at=claim.claimed_at,
         values={"report": as_json(Report(rows=[row]))},
     )
 
@@ -196,20 +219,17 @@ def _request(version: Version, directory: Path) -> ValidationRequest:
 
 
 def _limits() -> SandboxLimits:
-    return SandboxLimits(
-        timeout_s=settings.SHOAL.validation_timeout_s, memory_bytes=settings.SHOAL.validation_memory_bytes
-    )
+    return SandboxLimits.for_validation(settings.SHOAL.validation_timeout_s, settings.SHOAL.validation_memory_bytes)
 
 
-def _store_canonical(path: Path, digest: str) -> int:
-    """Keep the canonical artifact; its size. The sandbox's word about its digest is not enough."""
+def _store_canonical(path: Path, digest: str) -> None:
+    """Keep the canonical artifact. The sandbox's word about its digest is not enough."""
     size_bytes = path.stat().st_size
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != digest:
         raise ValueError(f"canonical artifact is {found}, the report says {digest}")
     store_content(path, digest, size_bytes)
-    return size_bytes
 
 
 def _verdict(to: State, report: Report) -> str:

@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 
 from loras.storage.files import FileStore
-from loras.storage.port import ArtifactStore, MissingContent
+from loras.storage.port import ArtifactStore, MissingContent, is_intact
 
-__all__ = ["ArtifactStore", "MissingContent", "artifact_store", "store_from_url"]
+__all__ = ["ArtifactStore", "MissingContent", "artifact_store", "is_intact", "store_from_url"]
 
 
 def artifact_store() -> ArtifactStore:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import BinaryIO
 
-from loras.storage.port import MissingContent
+from loras.storage.port import MissingContent, is_intact
 
 
 class FileStore:
@@ -22,7 +22,7 @@ class FileStore:
 
     def put_file(self, path: Path, sha256: str) -> None:
         target = self._path(sha256)
-        if target.exists() and target.stat().st_size == path.stat().st_size:
+        if is_intact(self, sha256):
             path.unlink()
             return
         target.parent.mkdir(parents=True, exist_ok=True)

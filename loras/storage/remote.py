@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files import File
 from django.core.files.storage import Storage
 
-from loras.storage.port import MissingContent
+from loras.storage.port import MissingContent, is_intact
 
 
 class RemoteStore:
@@ -21,7 +21,9 @@ class RemoteStore:
         self.storage = storage
 
     def put_file(self, path: Path, sha256: str) -> None:
-        if not self.exists(sha256):
+        if not is_intact(self, sha256):
+            # a storage that does not overwrite would keep the new content under another name
+            self.storage.delete(sha256)
             with path.open("rb") as stream:
                 self.storage.save(sha256, File(stream, name=sha256))
         path.unlink()

@@ -139,7 +139,7 @@ class IncomingUploadHandler(FileUploadHandler):
         self.file.close()
         if self.request is not None:
             self.request.META["SHOAL_UPLOAD_ERROR"] = error
-        # the body is on disk or counted already: nothing is read any further
+        # nothing is read any further: the answer goes out while the rest still travels
         raise StopUpload(connection_reset=True)
 
 

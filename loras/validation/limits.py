@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from dataclasses import dataclass
 
@@ -19,6 +20,12 @@ class SandboxLimits:
     cpu_s: int = 60
     file_bytes: int = 8 * GIB
     open_files: int = 256
+
+    @classmethod
+    def for_validation(cls, timeout_s: float, memory_bytes: int) -> SandboxLimits:
+        """Limits of a validation of ``timeout_s``: the processor time of one core for all of it, so that the wall
+        clock is what ends it."""
+        return cls(timeout_s=timeout_s, memory_bytes=memory_bytes, cpu_s=math.ceil(timeout_s))
 
     def arguments(self) -> list[str]:
         """These limits as a child's command-line arguments."""

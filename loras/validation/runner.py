@@ -14,7 +14,7 @@ from loras.validation.limits import SandboxLimits
 from loras.validation.outcome import Ending, ValidationOutcome
 from loras.validation.probing import probe
 from loras.validation.sandbox import ChildEnding, run_child
-from loras.validation.settings import ValidationSettings
+from loras.validation.settings import ProbeSettings
 from wire.codec import WireDecodeError, decode_json, encode_json
 from wire.reports import Finding, Outcome, Report, Row
 from wire.validation import ProbeEnding, ProbeReply, SandboxReply, ValidationRequest
@@ -43,7 +43,7 @@ def run_validation(
         return _without_verdict(Report(rows=[]), sandboxed, limits, started)
     if sandboxed.probe is None:
         return ValidationOutcome(_timed(sandboxed.report, started), None)
-    server = probe_socket or ValidationSettings().probe_socket
+    server = probe_socket or ProbeSettings().probe_socket
     left_s = max(_SHORTEST_PROBE_S, limits.timeout_s - (time.monotonic() - started))
     reply = probe(sandboxed.probe, limits=replace(limits, timeout_s=left_s), server=server)
     if reply.ending is not ProbeEnding.DECIDED:

@@ -3,7 +3,7 @@ import { el, icon } from "../js/dom.js";
 import { age, amount, duration, percent, size, sizeOf, UNKNOWN } from "./figures.js";
 
 const KINDS = { cpu: "CPU", cuda: "GPU", simulated: "Simulated device" };
-// state → badge style, icon, word; fleet/cards.py has the same table
+// state → badge style, icon, word; controlplane/looks.py has the same words
 const STATES = {
   starting: ["busy", "busy", "Starting"],
   ready: ["ok", "check-circle", "Ready"],

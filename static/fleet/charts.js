@@ -1,5 +1,5 @@
 // uPlot charts of one worker. All charts of the page share one hover line and one time range, and read the page's colours.
-import { amount, percent, size, UNKNOWN } from "./figures.js";
+import { amount, percent, UNKNOWN } from "./figures.js";
 
 const share = (value) => (value === null ? UNKNOWN : `${percent(value)} %`);
 const milliseconds = (value) => (value === null ? UNKNOWN : `${amount(value)} ms`);
@@ -18,12 +18,8 @@ const QUEUE = {
   title: "Queue wait", show: milliseconds, least: 4,
   lines: [["queue_p50_ms", "p50", "--chart-1"], ["queue_p95_ms", "p95", "--chart-5"]],
 };
-const TOKENS = { title: "Tokens", show: rate, least: 10, lines: [["tokens_per_s", "tokens", "--chart-3"]] };
-const MEMORY = { title: "Memory used", show: size, least: 1e6, lines: [["memory_used_bytes", "used", "--chart-4"]] };
 
-const LIVE = [UTILIZATION, REQUESTS, BATCH, QUEUE];
-// roll-ups keep no batches and no waits: the last two charts show what they do keep
-const DAY = [UTILIZATION, REQUESTS, TOKENS, MEMORY];
+const CHARTS = [UTILIZATION, REQUESTS, BATCH, QUEUE];
 export const DAY_MINUTES = 1440;
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -91,7 +87,7 @@ class Chart {
 
   tick(value) {
     if (this.spec.show === share) return `${percent(value)}%`;
-    return this.spec.show === size ? size(value) : amount(value).replace(".0", "");
+    return amount(value).replace(".0", "");
   }
 
   // a second between two silent ones has no line: it gets a dot
@@ -152,8 +148,7 @@ export class WorkerCharts {
   // after a change of range or colours everything is made anew
   build(minutes) {
     this.charts.forEach((chart) => chart.destroy());
-    const specs = minutes === DAY_MINUTES ? DAY : LIVE;
-    this.charts = this.figures.map((figure, number) => new Chart(figure, specs[number], minutes));
+    this.charts = this.figures.map((figure, number) => new Chart(figure, CHARTS[number], minutes));
   }
 
   draw(series, now) {

@@ -21,12 +21,14 @@ export function icon(name) {
   return svg;
 }
 
+// kind → colour, icon; a note informs and does not alarm
 const BADGES = {
-  ok: "check-circle", note: "alert", fail: "fail", busy: "busy", idle: "info",
+  ok: ["ok", "check-circle"], note: ["info", "info"], fail: ["fail", "fail"], busy: ["busy", "busy"], idle: ["idle", "info"],
 };
 
 export function badge(kind, word) {
-  return el("span", { class: `badge badge-${kind}` }, icon(BADGES[kind]), word);
+  const [color, symbol] = BADGES[kind];
+  return el("span", { class: `badge badge-${color}` }, icon(symbol), word);
 }
 
 export function csrfToken() {

@@ -47,7 +47,7 @@ class KeyListView(ListAPIView[ApiKey]):
             scopes=[Scope(value) for value in wanted["scopes"]],
             expires_at=wanted.get("expires_at"),
             actor=principal.user,
-            granted=principal.grants[team.pk] if principal.key else None,
+            granted=principal.grantable(team.pk),
         )
         return Response({**KeyBody(issued.key).data, "secret": issued.secret}, status=201)
 

@@ -19,6 +19,7 @@ class Outbox(models.Model):
 
     class Meta:
         ordering = ["id"]
+        verbose_name_plural = "outbox"
 
     def __str__(self) -> str:
         return f"{self.bucket}/{self.key}"

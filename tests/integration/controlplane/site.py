@@ -159,8 +159,8 @@ def _probe(site: Site) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def running_web(site: Site, port: int, *, file_bytes: int = resource.RLIM_INFINITY) -> Iterator[None]:
-    """A web process on ``port``; ``file_bytes`` bounds each file it writes, as a full disk would."""
+def running_web(site: Site, port: int, *, file_bytes: int = resource.RLIM_INFINITY) -> Iterator[int]:
+    """A web process on ``port``, and its id; ``file_bytes`` bounds each file it writes, as a full disk would."""
 
     def bound() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -170,7 +170,7 @@ def running_web(site: Site, port: int, *, file_bytes: int = resource.RLIM_INFINI
         process = subprocess.Popen(command, cwd=ROOT, env=site.environment, stdout=log, stderr=log, preexec_fn=bound)
     try:
         wait_for_port(port, timeout_s=60)
-        yield
+        yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.settings.environment import load_environment
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,11 +35,21 @@ def test_every_wrong_setting_is_named_in_one_go(tmp_path: Path) -> None:
         SHOAL_STORAGE_URL="ftp://there",
         SHOAL_LOG_LEVEL="LOUD",
         SHOAL_SECRET_KEY_FILE="/no/such/file",
+        SHOAL_QUEUE_STORAGE="paper",
     )
     assert done.returncode != 0
-    for name in ("SHOAL_WEB_PORT", "SHOAL_STORAGE_URL", "SHOAL_LOG_LEVEL", "SHOAL_SECRET_KEY"):
+    for name in ("SHOAL_WEB_PORT", "SHOAL_STORAGE_URL", "SHOAL_LOG_LEVEL", "SHOAL_SECRET_KEY", "SHOAL_QUEUE_STORAGE"):
         assert name in done.stderr, done.stderr
     assert "/no/such/file" in done.stderr
+
+
+def test_validations_may_take_the_time_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_VALIDATION_TIMEOUT_S", "300")
+    assert load_environment().sweep_after_s == 630
+    # the sweeper would take validations to be dead that are not
+    monkeypatch.setenv("SHOAL_SWEEP_AFTER_S", "150")
+    with pytest.raises(ImproperlyConfigured, match=r"SHOAL_SWEEP_AFTER_S: 150 .* use at least 330"):
+        load_environment()
 
 
 def test_deployment_check_with_a_secret_from_a_file(tmp_path: Path) -> None:

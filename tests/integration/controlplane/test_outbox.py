@@ -17,7 +17,7 @@ from fabric.kv import list_names, put_record
 from fabric.topology import QueueSettings, ensure_buckets
 from tests.servers import ServerProcess
 from wire.registry import KeyRecord, Scope
-from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET
+from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET, PAYLOAD_BUCKET
 
 pytestmark = pytest.mark.django_db
 
@@ -58,6 +58,28 @@ def test_rows_drained_twice_or_late_end_in_the_same_state(here: str) -> None:
     assert names(here) == [second.sha256]
     repairs = reconcile_all()
     assert (repairs.rewritten, repairs.removed) == ([], [])
+
+
+def test_buckets_keep_the_settings_that_gateways_give_them(here: str, settings: Any) -> None:
+    wanted = {"queue_max_bytes": 8 * 1024**2, "queue_max_messages": 50, "queue_storage": "file"}
+    settings.SHOAL = settings.SHOAL.model_copy(update=wanted)
+
+    async def payload_bytes() -> int | None:
+        connection = await connect(here, name="test")
+        js = connection.jetstream()
+        try:
+            return (await js.stream_info(f"OBJ_{PAYLOAD_BUCKET}")).config.max_bytes
+        finally:
+            await connection.close()
+
+    async def as_a_gateway() -> None:
+        connection = await connect(here, name="test")
+        await ensure_buckets(connection.jetstream(), QueueSettings(50, 8 * 1024**2, "file"))
+        await connection.close()
+
+    asyncio.run(as_a_gateway())
+    reconcile_all()
+    assert asyncio.run(payload_bytes()) == 8 * 1024**2
 
 
 def test_buckets_lost_or_wrong_are_repaired(here: str, nats: ServerProcess) -> None:

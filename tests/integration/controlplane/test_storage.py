@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.files.storage import FileSystemStorage, InMemoryStorage
 
-from loras.storage import ArtifactStore, MissingContent
+from loras.storage import ArtifactStore, MissingContent, is_intact
 from loras.storage.files import FileStore
 from loras.storage.remote import RemoteStore
 
@@ -48,6 +48,16 @@ def test_content_is_kept_once_read_and_deleted(store: ArtifactStore, tmp_path: P
         store.open(SHA256)
     with pytest.raises(MissingContent):
         store.copy_to(SHA256, tmp_path / "second")
+
+
+def test_broken_content_is_replaced_though_it_has_the_right_length(store: ArtifactStore, tmp_path: Path) -> None:
+    (tmp_path / "incoming").write_bytes(b"?" * len(DATA))
+    store.put_file(tmp_path / "incoming", SHA256)
+    assert not is_intact(store, SHA256)
+    put(store, tmp_path / "incoming")
+    assert is_intact(store, SHA256)
+    with store.open(SHA256) as stream:
+        assert stream.read() == DATA
 
 
 def test_files_appear_whole_and_names_stay_inside(tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import time
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,9 +16,10 @@ from django.utils import timezone
 from controlplane.accounts.services import create_team_for
 from controlplane.events.models import Event
 from loras.models import Adapter, Version
-from loras.services import claim_validation, sweep_versions
+from loras.services import abandon_claim, claim_validation, sweep_incoming_files, sweep_versions
 from loras.services.transitions import move_version
 from loras.states import State
+from loras.storage import MissingContent
 
 pytestmark = pytest.mark.django_db
 
@@ -64,3 +70,57 @@ def test_waiting_for_a_person_ends(version: Version, state: State) -> None:
     assert sweep_versions() == 1
     version.refresh_from_db()
     assert version.state == State.REJECTED
+
+
+def verdict(version: Version) -> tuple[str, str, str]:
+    version.refresh_from_db()
+    row = version.report["rows"][0] if version.report else {"code": "", "found": "", "todo": ""}
+    return version.state, row["code"], row["found"] + row["todo"]
+
+
+def test_a_server_without_room_is_tried_again_for_an_hour_and_not_for_ever(version: Version) -> None:
+    no_room = OSError(errno.ENOSPC, "No space left on device")
+    for _ in range(5):
+        claim = claim_validation(version_id=version.pk)
+        assert claim is not None
+        assert abandon_claim(claim=claim, error=no_room)
+        assert verdict(version) == ("validating", "", "")
+    Version.objects.filter(pk=version.pk).update(state_since=timezone.now() - timedelta(minutes=61))
+    claim = claim_validation(version_id=version.pk)
+    assert claim is not None
+    assert abandon_claim(claim=claim, error=no_room)
+    state, code, words = verdict(version)
+    assert (state, code) == ("rejected", "SERVER_FAILED")
+    assert "No space left on device" in words
+    assert "wrong with the files" in words
+
+
+def test_content_that_the_server_lost_is_not_blamed_on_the_files(version: Version) -> None:
+    claim = claim_validation(version_id=version.pk)
+    assert claim is not None
+    assert abandon_claim(claim=claim, error=MissingContent("ab" * 32))
+    state, code, words = verdict(version)
+    assert (state, code) == ("rejected", "SERVER_FAILED")
+    assert "The server has lost a file" in words
+    assert "Upload it again" in words
+
+
+def test_left_over_files_go_whoever_else_removes_some(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SHOAL_INCOMING_DIR = tmp_path
+    long_ago = time.time() - 2 * 86_400
+    for name in "abc":
+        (tmp_path / name).write_text("left over")
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    glob = Path.glob
+
+    def gone_in_between(path: Path, pattern: str) -> list[Path]:
+        found = sorted(glob(path, pattern))
+        if path == tmp_path:
+            (tmp_path / "a").unlink()
+        return found
+
+    monkeypatch.setattr(Path, "glob", gone_in_between)
+    assert sweep_incoming_files() == 2
+    assert os.listdir(tmp_path) == []

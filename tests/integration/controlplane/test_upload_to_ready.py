@@ -85,6 +85,12 @@ def test_life_of_an_adapter(site: Site, api: httpx.Client) -> None:
     fourth = verdict(api, push(api, "admin/life", multipart(lora_files(4)), promote="true").headers["location"])
     assert fourth["aliases"] == ["live"]
 
+    # the number of a known content is nobody's to retire, least of all the original's
+    refused = api.delete("adapters/admin/life/versions/2/")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert "admin/life@1" in refused.json()["error"]["message"]
+    assert api.get("adapters/admin/life/versions/1/").json()["state"] == "ready"
+
     # 1 → (3 never served) → 4: back to 1
     stale = api.put("adapters/admin/life/aliases/live/", json={"version": 3, "expect": {"1": 100}})
     assert (stale.status_code, stale.json()["error"]["code"]) == (409, "stale")

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -117,7 +118,10 @@ async def test_rollups_of_whole_minutes_survive_a_restart_of_the_bridge(live: st
         second = Second(minute + offset)
         # utilization is known in the first minute only
         known = device(utilization=0.25 if offset < 30 else 0.75) if offset < 60 else device()
-        second.add(sample(at=float(minute + offset), requests=2, tokens=5, busy=0.5, device=known))
+        batches: dict[str, Any] = (
+            {"batch_rows": [4, 8], "batch_adapters": [2, 2], "queue_ms": [1.0, 3.0]} if offset < 60 else {}
+        )
+        second.add(sample(at=float(minute + offset), requests=2, tokens=5, busy=0.5, device=known, **batches))
         seconds.append(second)
     await writer.write([], [], {"box.cpu": seconds})
     await writer.close()
@@ -135,6 +139,9 @@ async def test_rollups_of_whole_minutes_survive_a_restart_of_the_bridge(live: st
                 await asyncio.sleep(0.2)
                 found = await sync_to_async(rows)()
             assert found[:2] == expected
+    minutes = UtilizationMinute.objects.order_by("minute")
+    figures = minutes.values_list("batch_rows", "batch_adapters", "queue_p50_ms", "queue_p95_ms")
+    assert [row async for row in figures[:2]] == [(6.0, 2.0, 1.0, 3.0), (None, None, None, None)]
     worker = await Worker.objects.aget(machine="box", worker_id="cpu")
     assert (worker.state, worker.device["kind"]) == ("ready", "cpu")
     layer = get_channel_layer()

@@ -14,10 +14,12 @@ from controlplane.stack.home import Endpoints, Home
 from controlplane.stack.parts import Part, check_plan
 from controlplane.stack.plan import Plan, plan_parts
 from fleet.telemetry import keys
+from loras.validation.limits import SandboxLimits
 
 ENDPOINTS = Endpoints(
     "http://127.0.0.1:1801", "http://127.0.0.1:1802", "nats://127.0.0.1:1803", "redis://127.0.0.1:1804/0"
 )
+LIMITS = SandboxLimits.for_validation(90.5, 3 * 1024**3)
 CPU = [Device("cpu")]
 GPUS = [Device("gpu-aaaa", "GPU-aaaa"), Device("gpu-bbbb", "GPU-bbbb")]
 
@@ -28,7 +30,7 @@ def make_plan(
     home = Home.prepare(tmp_path / "home")
     sockets = Sockets(home.run_dir / "sidecar.sock", home.run_dir / "probe.sock")
     environments = Environments(home, ENDPOINTS, sockets, {"PATH": "/bin", "SECRET_OF_MINE": "x", **given})
-    parts = plan_parts(Plan(home, environments, devices, own_nats=own_nats, own_redis=own_redis))
+    parts = plan_parts(Plan(home, environments, devices, own_nats=own_nats, own_redis=own_redis, validation=LIMITS))
     check_plan(parts)
     return {part.name: part for part in parts}
 
@@ -100,3 +102,8 @@ def test_devices_by_name() -> None:
 
 def test_there_is_always_a_device() -> None:
     assert find_devices("auto")
+
+
+def test_the_warm_probe_keeps_to_the_limits_of_validations(tmp_path: Path) -> None:
+    words = make_plan(tmp_path)["probe"].command
+    assert {"--timeout-s=90.5", "--cpu-s=91", f"--memory-bytes={3 * 1024**3}"} <= set(words)
