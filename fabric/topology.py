@@ -35,6 +35,7 @@ _STREAM_FIELDS = (
     "max_age",
     "max_msgs_per_subject",
     "discard",
+    "discard_new_per_subject",
     "num_replicas",
     "duplicate_window",
     "allow_direct",
@@ -59,7 +60,11 @@ class TopologyConflict(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Bounds and guarantees of the queue; ``max_messages`` and ``max_bytes`` hold for all models together."""
+    """Bounds and guarantees of the queue.
+
+    ``max_messages`` and ``max_bytes`` hold for all models together, ``max_model_messages`` for each: a model without
+    workers must leave room for the others.
+    """
 
     max_messages: int = 10_000
     max_bytes: int = 256 * 1024 * 1024
@@ -67,6 +72,11 @@ class QueueSettings:
     replicas: int = 1
     ack_wait_s: float = 15.0
     max_deliver: int = 5
+
+    @property
+    def max_model_messages(self) -> int:
+        """Jobs of one base model that may wait."""
+        return max(1, self.max_messages // 2)
 
 
 async def ensure_streams(js: JetStreamContext, settings: QueueSettings) -> None:
@@ -126,7 +136,9 @@ def _work_config(settings: QueueSettings) -> api.StreamConfig:
         max_msgs=settings.max_messages,
         max_bytes=settings.max_bytes,
         max_age=WORK_MAX_AGE_S,
+        max_msgs_per_subject=settings.max_model_messages,
         discard=api.DiscardPolicy.NEW,
+        discard_new_per_subject=True,
         num_replicas=settings.replicas,
         duplicate_window=DUPLICATE_WINDOW_S,
     )

@@ -18,11 +18,11 @@ from gateway.settings import GatewaySettings
 
 log = structlog.get_logger("gateway")
 
-EXIT_SETTINGS = 78
+EXIT_SETTINGS = 2
 
 
 def main() -> int:
-    """Run until a signal; 0 after an orderly end, 78 for wrong settings."""
+    """Run until a signal; 0 after an orderly end, 2 for wrong settings or a queue that is otherwise."""
     try:
         settings = GatewaySettings()
     except ValidationError as error:

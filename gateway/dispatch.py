@@ -17,7 +17,7 @@ from gateway.metrics import Metrics
 from gateway.parsing import estimate_tokens
 from gateway.plane import Plane
 from gateway.routing import Target
-from gateway.waiters import unavailable
+from gateway.waiters import late, unavailable
 from wire import codec, subjects
 from wire.errors import Code, ShoalError
 from wire.jobs import (
@@ -110,14 +110,15 @@ def rows_per_job(max_payload_bytes: int, dimension: int | None) -> int:
 async def _run_checked(
     plane: Plane, metrics: Metrics, order: Order, texts: list[str], gone: asyncio.Future[None]
 ) -> tuple[Result, EmbeddingOutputs]:
-    inputs = await _inputs(plane, EmbeddingInputs(texts=texts, truncate=order.truncate))
+    inputs = await _inputs(plane, EmbeddingInputs(texts=texts, truncate=order.truncate), order)
     try:
         job = _job(order, inputs, estimate_tokens(texts, order.target.model.max_tokens))
         plane.demand.add(job.pool, job.model, job.token_estimate)
         result = await plane.queue.run_job(job, timeout_ms=order.timeout_ms, gone=gone)
     finally:
         if isinstance(inputs, InputsReference):
-            await _drop_payload(plane, inputs)
+            # In the background: the answer does not wait for a store that is slow to delete.
+            plane.in_background(_drop_payload(plane, inputs))
     return result, _checked(result, metrics, order.target, len(texts))
 
 
@@ -165,7 +166,7 @@ def _checked(result: Result, metrics: Metrics, target: Target, rows: int) -> Emb
     return outputs
 
 
-async def _inputs(plane: Plane, inputs: EmbeddingInputs) -> Inputs:
+async def _inputs(plane: Plane, inputs: EmbeddingInputs, order: Order) -> Inputs:
     """Inputs as they travel: inside the job, or by reference when they are large."""
     # A character has at most four bytes of UTF-8, MessagePack adds at most five to a text: most need no measuring.
     if 4 * sum(map(len, inputs.texts)) + 5 * len(inputs.texts) <= INLINE_PAYLOAD_BYTES:
@@ -175,9 +176,13 @@ async def _inputs(plane: Plane, inputs: EmbeddingInputs) -> Inputs:
         return inputs
     if not plane.connection.is_connected:
         raise unavailable("The store for large inputs cannot be reached: not connected to NATS.")
+    deadline = asyncio.timeout(max(0.0, order.deadline - time.time()))
     try:
-        name = await put_payload(plane.connection.jetstream(), data)
+        async with deadline:
+            name = await put_payload(plane.connection.jetstream(), data)
     except (APIError, nats.errors.Error, TimeoutError) as error:
+        if deadline.expired():
+            raise late(order.timeout_ms, "the store for large inputs had not taken them") from error
         raise unavailable(f"The store for large inputs cannot be used: {error!r}.") from error
     return InputsReference(name=name, size_bytes=len(data))
 

@@ -52,7 +52,7 @@ class Embeddings(Endpoint):
             limit_bytes=settings.max_body_bytes,
             timeout_s=settings.body_timeout_s,
         )
-        request = parse_embeddings(body, max_inputs=settings.max_inputs)
+        request = parse_embeddings(body, max_inputs=settings.max_inputs, max_text_bytes=settings.max_text_bytes)
         target = _target(plane, request, key, request_headers)
         headers.append((b"x-shoal-version", header_value(target.version)))
         headers.append((b"x-shoal-digest", header_value(target.digest)))

@@ -13,6 +13,8 @@ from wire.errors import Code, ShoalError
 
 CHARS_PER_TOKEN = 4
 MIN_TOKENS = 2
+# Tokenizing reads all of a text, also what is cut off: its bytes cost something beyond the model's limit.
+BYTES_PER_CUT_TOKEN = 64
 
 _MODEL_CHARS = 512
 _FIELDS = (b'"model"', b'"input"', b'"encoding_format"', b'"dimensions"', b'"truncate"', b'"user"')
@@ -45,7 +47,7 @@ class EmbeddingsRequest:
 _decoder = msgspec.json.Decoder(EmbeddingsBody)
 
 
-def parse_embeddings(body: bytes, *, max_inputs: int) -> EmbeddingsRequest:
+def parse_embeddings(body: bytes, *, max_inputs: int, max_text_bytes: int) -> EmbeddingsRequest:
     """The request in ``body``. Raises ``ShoalError`` with a 400 code and ``param``."""
     raw = _decode(body)
     if raw.dimensions is not None:
@@ -61,7 +63,7 @@ def parse_embeddings(body: bytes, *, max_inputs: int) -> EmbeddingsRequest:
         )
     return EmbeddingsRequest(
         model=raw.model,
-        texts=_texts(raw.input, max_inputs),
+        texts=_texts(raw.input, max_inputs, max_text_bytes),
         base64=raw.encoding_format == "base64",
         truncate=raw.truncate is not False,
         user=raw.user or None,
@@ -69,11 +71,12 @@ def parse_embeddings(body: bytes, *, max_inputs: int) -> EmbeddingsRequest:
 
 
 def estimate_tokens(texts: list[str], max_tokens: int) -> int:
-    """Guess of the tokens of all ``texts``: bytes / 4 plus the two frame tokens, at most ``max_tokens`` for each."""
+    """Guess of the tokens of all ``texts``: bytes / 4 plus the two frame tokens, at most ``max_tokens`` for each, but
+    never less than bytes / 64 for the work of reading it."""
     total = 0
     for text in texts:
-        size = len(text) if text.isascii() else len(text.encode())
-        total += min(max_tokens, size // CHARS_PER_TOKEN + MIN_TOKENS)
+        size = _size_bytes(text)
+        total += max(min(max_tokens, size // CHARS_PER_TOKEN + MIN_TOKENS), size // BYTES_PER_CUT_TOKEN)
     return total
 
 
@@ -139,7 +142,7 @@ def _wrong_type(text: str) -> ShoalError:
     )
 
 
-def _texts(given: str | list[str | int | list[int]], max_inputs: int) -> list[str]:
+def _texts(given: str | list[str | int | list[int]], max_inputs: int, max_text_bytes: int) -> list[str]:
     items = [given] if isinstance(given, str) else given
     if not items:
         raise _empty("`input` is an empty list.", "input")
@@ -159,11 +162,22 @@ def _texts(given: str | list[str | int | list[int]], max_inputs: int) -> list[st
                 param="input",
                 hint="Send the texts themselves.",
             )
+        name = "input" if isinstance(given, str) else f"input[{index}]"
         if not item:
-            name = "input" if isinstance(given, str) else f"input[{index}]"
             raise _empty(f"`{name}` is an empty string.", name)
+        if 4 * len(item) > max_text_bytes and (size := _size_bytes(item)) > max_text_bytes:
+            raise ShoalError(
+                Code.INPUT_TOO_LONG,
+                f"`{name}` has {size} bytes; the limit is {max_text_bytes} a text.",
+                param=name,
+                hint="Split it into parts and embed each.",
+            )
         texts.append(item)
     return texts
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _empty(message: str, param: str) -> ShoalError:

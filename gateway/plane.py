@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -23,6 +26,8 @@ from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET, MODELS_BUCKET
 
 log = structlog.get_logger(__name__)
 
+FINISH_S = 1.0
+
 
 @dataclass(slots=True)
 class Plane:
@@ -36,6 +41,20 @@ class Plane:
     demand: DemandHints
     queue: WorkQueue
     keeper: QueueKeeper
+    _background: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` without anybody waiting for it; it must not raise."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def finish(self) -> None:
+        """Give what runs in the background a moment to end."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=FINISH_S)
+        for task in list(self._background):
+            task.cancel()
 
     def missing(self) -> list[str]:
         """Why requests cannot be served right now; empty when they can."""
@@ -94,6 +113,7 @@ class Gateway:
             await plane.keeper.run()
         finally:
             await plane.queue.stop()
+            await plane.finish()
             for mirror in (plane.models, plane.adapters, plane.keys):
                 await mirror.stop()
             await connection.close()

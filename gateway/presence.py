@@ -36,7 +36,8 @@ class PresenceBoard:
         """Raise ``ShoalError(NO_WORKER)`` when no worker offered ``model`` for too long."""
         now = time.monotonic()
         seen = self._seen.get((model.pool, model.id))
-        if seen is not None and now - seen <= self._stale_s:
+        # What was said while the connection was away is lost: a model seen before has all its time after it again.
+        if seen is not None and now - max(seen, self._listening_since) <= self._stale_s:
             return
         listening_s = now - self._listening_since
         if listening_s < LISTEN_S:

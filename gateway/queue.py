@@ -161,15 +161,16 @@ class WorkQueue:
         # A job that was taken before may still be answered; a later copy's refusal decides nothing.
         if not waiter.accepted:
             waiter.refused = True
-            waiter.fail(self._refusal(ack.error))
+            waiter.fail(self._refusal(ack.error, waiter.job.model))
 
-    def _refusal(self, error: _AckError) -> ShoalError:
+    def _refusal(self, error: _AckError, model: str) -> ShoalError:
         if error.err_code == STORE_FAILED and error.description.startswith("maximum"):
-            bound = (
-                f"{self._settings.max_bytes} bytes"
-                if "bytes" in error.description
-                else f"{self._settings.max_messages} jobs"
-            )
+            if "per subject" in error.description:
+                bound = f"{self._settings.max_model_messages} jobs of {model}"
+            elif "bytes" in error.description:
+                bound = f"{self._settings.max_bytes} bytes"
+            else:
+                bound = f"{self._settings.max_messages} jobs"
             return ShoalError(
                 Code.QUEUE_FULL,
                 f"The queue is full: {bound} wait, its bound.",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fabric.settings import with_file_values
 from fabric.topology import QueueSettings
 
 MAX_TIMEOUT_MS = 300_000
@@ -28,6 +27,7 @@ class GatewaySettings(BaseSettings):
 
     max_body_bytes: int = Field(default=2 * 1024**2, validation_alias="SHOAL_MAX_BODY_BYTES", gt=0)
     max_inputs: int = Field(default=2048, validation_alias="SHOAL_MAX_INPUTS", gt=0)
+    max_text_bytes: int = Field(default=256 * 1024, validation_alias="SHOAL_MAX_TEXT_BYTES", gt=0)
     max_in_flight: int = Field(default=2048, validation_alias="SHOAL_MAX_IN_FLIGHT", gt=0)
     request_timeout_ms: int = Field(
         default=30_000, validation_alias="SHOAL_REQUEST_TIMEOUT_MS", ge=1, le=MAX_TIMEOUT_MS
@@ -44,15 +44,8 @@ class GatewaySettings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_url_file(cls, values: Any) -> Any:
-        # The address may hold a password, so it may come from a file as secrets do.
-        path = os.environ.get("NATS_URL_FILE")
-        if path and isinstance(values, dict) and not values.get("NATS_URL"):
-            try:
-                values["NATS_URL"] = Path(path).read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise ValueError(f"NATS_URL_FILE names {path}: {error.strerror}") from error
-        return values
+    def _read_files(cls, values: Any) -> Any:
+        return with_file_values(values, cls.model_fields)
 
     @property
     def queue(self) -> QueueSettings:

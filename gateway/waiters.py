@@ -37,13 +37,7 @@ class Waiter:
     def expire(self, timeout_ms: int) -> None:
         """End the request because its deadline has passed."""
         where = "a worker had not answered" if self.accepted else "the queue had not confirmed it"
-        self.fail(
-            ShoalError(
-                Code.DEADLINE_EXCEEDED,
-                f"The deadline of {timeout_ms} ms passed and {where}.",
-                hint="Allow more time with the header x-shoal-timeout-ms (at most 300000), or send fewer inputs.",
-            )
-        )
+        self.fail(late(timeout_ms, where))
 
     def give_up_publishing(self, timeout_s: float) -> None:
         """End the request because the queue did not take its job in time."""
@@ -60,3 +54,12 @@ class Waiter:
 def unavailable(message: str) -> ShoalError:
     """The queue cannot be used at present."""
     return ShoalError(Code.QUEUE_UNAVAILABLE, message, hint="Try again shortly.", detail={"retry_after_s": 2})
+
+
+def late(timeout_ms: int, where: str) -> ShoalError:
+    """The deadline passed; ``where`` says what had not happened by then."""
+    return ShoalError(
+        Code.DEADLINE_EXCEEDED,
+        f"The deadline of {timeout_ms} ms passed and {where}.",
+        hint="Allow more time with the header x-shoal-timeout-ms (at most 300000), or send fewer inputs.",
+    )

@@ -14,6 +14,7 @@ class Verb(StrEnum):
 
     ACK = "+ACK"
     NAK = "-NAK"
+    LATER = '-NAK {"delay": 500000000}'
     TERM = "+TERM"
     PROGRESS = "+WPI"
 
@@ -40,16 +41,18 @@ class Stage(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class HeldJob:
-    """``arrived`` is seconds since the epoch. ``kills``: workers that died while they had this job."""
+    """``arrived`` is seconds since the epoch, ``sent`` of the loop's clock. ``kills``: workers that died while they
+    worked at this job; ``losses``: that died while they had it among others and gave no sign of working at it."""
 
     job: Job
     delivery: Delivery
     arrived: float
     stage: Stage = Stage.WAITING
-    connection: int | None = None
+    sent: float = 0.0
     artifact: Path | None = None
     attempts: int = 0
     kills: int = 0
+    losses: int = 0
 
     @property
     def tokens(self) -> int:

@@ -23,8 +23,10 @@ from sidecar.broker.puller import Appetite, Puller
 from sidecar.commands import Commands
 from sidecar.dispatch.crew import Crew
 from sidecar.dispatch.desk import Desk
+from sidecar.dispatch.drained import DrainedWorkers
 from sidecar.dispatch.intake import Intake
 from sidecar.dispatch.upkeep import Upkeep
+from sidecar.neighbours import Neighbours
 from sidecar.settings import SidecarSettings
 from sidecar.signs import Signs
 from sidecar.sockets.listener import Listener
@@ -34,7 +36,6 @@ from wire.telemetry import WorkerSample
 
 log = structlog.get_logger(__name__)
 
-MAX_PARKED_JOBS = 512
 FLUSH_S = 2.0
 
 
@@ -82,7 +83,11 @@ class _Stages:
         self._outbox = Outbox(self._link)
         self._desk = Desk(self._link, self._outbox, self._cache, settings.machine, self._spawn)
         self._signs = Signs(connection, settings.machine, settings.pool)
-        self._crew = Crew(self._desk, self._cache, self._room_changed, self._forward_sample)
+        self._neighbours = Neighbours(settings.machine, settings.pool)
+        drained = DrainedWorkers(settings.socket.with_name(f"{settings.socket.name}.drained"))
+        self._crew = Crew(
+            self._desk, self._cache, self._room_changed, self._forward_sample, self._neighbours.serve, drained
+        )
         self._puller = Puller(
             self._link,
             settings.pool,
@@ -93,7 +98,9 @@ class _Stages:
             max_ask_jobs=settings.max_ask_jobs,
         )
         self._intake = Intake(self._link, self._desk, settings.machine, self._spawn, self._puller.average.add)
-        self._upkeep = Upkeep(self._desk, self._crew, settings.watchdog_s, settings.orphan_s)
+        self._upkeep = Upkeep(
+            self._desk, self._crew, self._neighbours.serve, watchdog_s=settings.watchdog_s, orphan_s=settings.orphan_s
+        )
         self._undertaker = Undertaker(self._link, settings.machine)
         self._listener = Listener(settings.socket, self._crew)
         self._models: Mirror[ModelRecord] = Mirror(connection, subjects.MODELS_BUCKET, ModelRecord)
@@ -110,12 +117,14 @@ class _Stages:
         await self._models.start()
         await connection.subscribe(subjects.CANCEL_ALL, cb=self._cancel)
         await connection.subscribe(subjects.DEMAND_ALL, cb=self._demand)
+        await self._neighbours.start(connection)
         await self._undertaker.start()
         await Commands(connection, settings.machine, self._crew, self._cache, self._spawn).start()
         connection.on_reconnect(self._after_reconnect)
         await self._listener.open()
         stages: list[Coroutine[Any, Any, None]] = [
             self._link.run(),
+            self._link.run_measure(),
             self._outbox.run(),
             self._puller.run(),
             self._undertaker.run(),
@@ -134,8 +143,7 @@ class _Stages:
         self._intake.stopping = True
         await self._puller.stop()
         self._upkeep.hand_back_waiting("stopping")
-        for worker in list(self._crew.workers):
-            self._crew.drain(worker, resume=False)
+        self._crew.drain_all()
         await self._signs.say_presence(frozenset(), 0)
         limit = time.monotonic() + self._settings.drain_s
         while self._desk.held and time.monotonic() < limit:  # noqa: ASYNC110 - short, and only at the end
@@ -170,10 +178,9 @@ class _Stages:
             self._puller.wake()
 
     def _appetite(self) -> Appetite:
-        rooms = [one.room_tokens for one in self._crew.taking if not one.isolated]
-        if self._desk.queue.parked >= MAX_PARKED_JOBS:
-            rooms = []
-        return Appetite(rooms, self._desk.queue.ready_tokens, self._crew.resident(), self._crew.servable())
+        return Appetite(
+            self._crew.rooms_tokens, self._desk.queue.ready_tokens, self._crew.resident(), self._crew.servable()
+        )
 
     def _deliver(self, msg: Msg, stream: str) -> None:
         self._intake.deliver(msg, stream)

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fabric.settings import with_file_values
 from fabric.topology import QueueSettings
 
 SOCKET_PATH_BYTES = 107
@@ -22,7 +23,7 @@ def _home() -> Path:
 class SidecarSettings(BaseSettings):
     """What the sidecar of one machine needs to know. The queue settings must equal the gateway's."""
 
-    model_config = SettingsConfigDict(extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True, populate_by_name=True)
 
     nats_url: str = Field(default="nats://127.0.0.1:4222", validation_alias="NATS_URL")
     machine: str = Field(default_factory=socket.gethostname, validation_alias="SHOAL_MACHINE", min_length=1)
@@ -50,14 +51,8 @@ class SidecarSettings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_secret_file(cls, values: Any) -> Any:
-        path = os.environ.get("SHOAL_MACHINE_KEY_FILE")
-        if path and isinstance(values, dict) and not values.get("SHOAL_MACHINE_KEY"):
-            try:
-                values["SHOAL_MACHINE_KEY"] = Path(path).read_text().strip()
-            except OSError as error:
-                raise ValueError(f"SHOAL_MACHINE_KEY_FILE names {path}: {error.strerror}") from error
-        return values
+    def _read_files(cls, values: Any) -> Any:
+        return with_file_values(values, cls.model_fields)
 
     @model_validator(mode="after")
     def _check_socket(self) -> Self:

@@ -19,7 +19,6 @@ TELEMETRY_ALL = "telemetry.>"
 PRESENCE_ALL = "presence.>"
 CANCEL_ALL = "cancel.*"
 DEMAND_ALL = "demand.>"
-COMMAND_ALL = "command.*"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 

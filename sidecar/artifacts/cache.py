@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 from collections import Counter, OrderedDict
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -32,6 +34,8 @@ class ArtifactCache:
         self._source = source
         self._failure_memory_s = failure_memory_s
         self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._incoming: dict[str, int] = {}
+        self._bytes = 0
         self._users: Counter[str] = Counter()
         self._fetches: dict[str, asyncio.Task[Path]] = {}
         self._failures: OrderedDict[str, tuple[float, ErrorInfo]] = OrderedDict()
@@ -47,8 +51,8 @@ class ArtifactCache:
                 status = path.stat()
                 found.append((status.st_mtime, path.name, status.st_size))
         for _, name, size in sorted(found):
-            self._sizes[name] = size
-        self._make_room(0)
+            self._keep(name, size)
+        self._make_room()
         metrics.CACHE_BYTES.set(self.bytes)
 
     async def close(self) -> None:
@@ -60,15 +64,15 @@ class ArtifactCache:
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk."""
-        return sum(self._sizes.values())
+        """Bytes on disk, those of running downloads included."""
+        return self._bytes + sum(self._incoming.values())
 
     def find(self, digest: str) -> Path | None:
         """The file of ``digest`` if it is here; makes it the most recently used."""
         if digest not in self._sizes:
             return None
         path = self._directory / digest
-        if not path.is_file():
+        if not os.path.isfile(path):
             # Somebody cleaned the directory: fetch it again rather than fail.
             self._forget(digest)
             return None
@@ -87,7 +91,8 @@ class ArtifactCache:
 
     def drop(self, digest: str) -> None:
         """Remove the file of ``digest``: its bytes are not what they should be."""
-        (self._directory / digest).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (self._directory / digest).unlink()
         self._forget(digest)
 
     async def ensure(self, digest: str) -> Path:
@@ -113,35 +118,55 @@ class ArtifactCache:
 
     async def _fetch(self, digest: str) -> Path:
         started = time.monotonic()
-        self._make_room(0)
-        room = self._max_bytes - sum(self._sizes[name] for name in self._users if name in self._sizes)
         try:
-            path = await self._download_twice(digest, room)
+            path = await self._download_twice(digest)
+            size = path.stat().st_size
         except ShoalError as error:
-            self._remember_failure(digest, error.info)
-            metrics.DOWNLOADS.labels(outcome=str(error.code)).inc()
             log.warning("artifact not available", digest=digest, code=str(error.code), error=str(error))
+            self._remember_failure(digest, error)
             raise
-        size = path.stat().st_size
-        self._sizes[digest] = size
+        except Exception as error:
+            # Whatever it is, it is this adapter's trouble and nobody else's.
+            log.exception("artifact not available", digest=digest)
+            unknown = ShoalError(
+                Code.ARTIFACT_UNAVAILABLE,
+                f"Artifact {digest} cannot be fetched: {type(error).__name__}: {error}.",
+                hint="The log of this machine's sidecar has the whole story.",
+            )
+            self._remember_failure(digest, unknown)
+            raise unknown from error
+        finally:
+            self._incoming.pop(digest, None)
+        self._keep(digest, size)
         self._failures.pop(digest, None)
-        self._make_room(0, keep=digest)
+        self._make_room(keep=digest)
         metrics.DOWNLOADS.labels(outcome="ok").inc()
         metrics.CACHE_BYTES.set(self.bytes)
         log.info("artifact fetched", digest=digest, bytes=size, ms=round((time.monotonic() - started) * 1000))
         return path
 
-    async def _download_twice(self, digest: str, room: int) -> Path:
+    async def _download_twice(self, digest: str) -> Path:
+        reserve = partial(self._reserve, digest)
         try:
-            return await self._source.download(digest, self._directory, room)
+            return await self._source.download(digest, self._directory, reserve)
         except DigestMismatch as error:
             log.warning("artifact corrupt, fetching it once more", digest=digest, error=str(error))
             metrics.DOWNLOADS.labels(outcome="corrupt").inc()
-            return await self._source.download(digest, self._directory, room)
+            return await self._source.download(digest, self._directory, reserve)
 
-    def _make_room(self, needed_bytes: int, keep: str = "") -> None:
+    def _reserve(self, digest: str, size_bytes: int) -> int:
+        """Count ``size_bytes`` for a running download if so many can be had; how many can."""
+        held = sum(self._sizes[name] for name in self._users if name in self._sizes)
+        others = sum(size for name, size in self._incoming.items() if name != digest)
+        room = self._max_bytes - held - others
+        if self._incoming.get(digest, 0) < size_bytes <= room:
+            self._incoming[digest] = size_bytes
+            self._make_room()
+        return max(0, room)
+
+    def _make_room(self, keep: str = "") -> None:
         for digest in list(self._sizes):
-            if self.bytes + needed_bytes <= self._max_bytes:
+            if self.bytes <= self._max_bytes:
                 return
             if digest in self._users or digest == keep:
                 continue
@@ -151,8 +176,13 @@ class ArtifactCache:
             metrics.CACHE_EVICTIONS.inc()
             log.info("artifact removed from the cache to make room", digest=digest)
 
+    def _keep(self, digest: str, size_bytes: int) -> None:
+        self._forget(digest)
+        self._sizes[digest] = size_bytes
+        self._bytes += size_bytes
+
     def _forget(self, digest: str) -> None:
-        self._sizes.pop(digest, None)
+        self._bytes -= self._sizes.pop(digest, 0)
         metrics.CACHE_BYTES.set(self.bytes)
 
     def _raise_remembered(self, digest: str) -> None:
@@ -165,7 +195,8 @@ class ArtifactCache:
             return
         raise ShoalError(info.code, info.message, hint=info.hint)
 
-    def _remember_failure(self, digest: str, info: ErrorInfo) -> None:
-        self._failures[digest] = (time.monotonic(), info)
+    def _remember_failure(self, digest: str, error: ShoalError) -> None:
+        metrics.DOWNLOADS.labels(outcome=str(error.code)).inc()
+        self._failures[digest] = (time.monotonic(), error.info)
         while len(self._failures) > MAX_REMEMBERED_FAILURES:
             self._failures.popitem(last=False)

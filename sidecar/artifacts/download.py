@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,9 @@ import httpx
 from wire.errors import Code, ShoalError
 
 RESUMES = 2
+
+# Takes the bytes that a download needs in sum and tells how many it may have.
+Reserve = Callable[[int], int]
 
 
 class DigestMismatch(ShoalError):
@@ -39,9 +43,9 @@ class ArtifactSource:
         """Close the connections."""
         await self._client.aclose()
 
-    async def download(self, digest: str, directory: Path, max_bytes: int) -> Path:
+    async def download(self, digest: str, directory: Path, reserve: Reserve) -> Path:
         """Fetch ``digest`` into ``directory``; the final path. Raises ``ShoalError`` ARTIFACT_UNAVAILABLE with what
-        went wrong (address, status, disk) or ``DigestMismatch``. At most ``max_bytes`` are written."""
+        went wrong (address, status, disk) or ``DigestMismatch``. No byte is written beyond what ``reserve`` allows."""
         try:
             handle, name = tempfile.mkstemp(prefix=f".{digest[:16]}-", suffix=".part", dir=directory)
         except OSError as error:
@@ -49,7 +53,7 @@ class ArtifactSource:
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
-                found = await self._fill(digest, file.fileno(), max_bytes)
+                found = await self._fill(digest, file.fileno(), reserve)
                 if found != digest:
                     raise DigestMismatch(
                         Code.ARTIFACT_CORRUPT,
@@ -64,7 +68,7 @@ class ArtifactSource:
         finally:
             _remove(temporary)
 
-    async def _fill(self, digest: str, file: int, max_bytes: int) -> str:
+    async def _fill(self, digest: str, file: int, reserve: Reserve) -> str:
         """Write the body to ``file`` and return its SHA-256; a cut connection is resumed at the byte on disk."""
         hasher, written = hashlib.sha256(), 0
         for attempt in range(RESUMES + 1):
@@ -77,15 +81,17 @@ class ArtifactSource:
                         os.ftruncate(file, 0)
                         os.lseek(file, 0, os.SEEK_SET)
                         hasher, written = hashlib.sha256(), 0
+                    # The whole is reserved first: a doomed download shall drive nothing else out of the cache.
+                    _check_room(digest, written + int(response.headers.get("Content-Length", 0)), reserve)
                     async for chunk in response.aiter_bytes():
                         written += len(chunk)
-                        if written > max_bytes:
-                            raise _too_large(digest, max_bytes)
+                        _check_room(digest, written, reserve)
                         hasher.update(chunk)
                         _write_all(file, chunk)
                 return hasher.hexdigest()
-            except httpx.TransportError as error:
-                if not written or attempt == RESUMES:
+            except httpx.HTTPError as error:
+                # Only a cut connection is worth another try: a redirect loop or a broken encoding stays what it is.
+                if not isinstance(error, httpx.TransportError) or not written or attempt == RESUMES:
                     raise self._unreachable(digest, error) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -103,7 +109,7 @@ class ArtifactSource:
             hint=todo,
         )
 
-    def _unreachable(self, digest: str, error: httpx.TransportError) -> ShoalError:
+    def _unreachable(self, digest: str, error: httpx.HTTPError) -> ShoalError:
         kind = "timed out" if isinstance(error, httpx.TimeoutException) else "failed"
         return ShoalError(
             Code.ARTIFACT_UNAVAILABLE,
@@ -133,10 +139,13 @@ def _remove(temporary: Path) -> None:
     temporary.unlink(missing_ok=True)
 
 
-def _too_large(digest: str, max_bytes: int) -> ShoalError:
-    return ShoalError(
+def _check_room(digest: str, size_bytes: int, reserve: Reserve) -> None:
+    room_bytes = reserve(size_bytes)
+    if size_bytes <= room_bytes:
+        return
+    raise ShoalError(
         Code.ARTIFACT_UNAVAILABLE,
-        f"Artifact {digest} does not fit this machine's cache: {max_bytes} bytes could be freed for it.",
+        f"Artifact {digest} does not fit this machine's cache: {room_bytes} bytes could be freed for it.",
         hint="Raise SHOAL_CACHE_BYTES, or wait until artifacts in use are done.",
     )
 

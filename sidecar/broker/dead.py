@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from typing import Any
 
+import msgspec
 import nats.errors
 import structlog
 from nats.aio.msg import Msg
@@ -20,18 +22,21 @@ from wire.jobs import DeadJob, EmbeddingInputs, Job, Result, Task
 log = structlog.get_logger(__name__)
 
 ATTEMPTS = 5
+# Message id and what the server adds.
+HEADER_BYTES = 4096
 ADVISORY = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.WORK_STREAM}.*"
 GROUP = "sidecars"
+LOOK_S = 30.0
+RETRY_S = 1.0
 
 
 async def keep_dead(link: Link, dead: DeadJob) -> bool:
     """Store ``dead``; ``False`` when the stream cannot be reached (the job then stays on the queue)."""
     subject = subjects.dead(dead.job.pool, dead.job.model)
+    data = _fitting(dead, link.connection.max_payload - HEADER_BYTES)
     for attempt in range(ATTEMPTS):
         try:
-            await link.js.publish(
-                subject, codec.encode(dead), timeout=2, headers={"Nats-Msg-Id": f"dead-{dead.job.id}"}
-            )
+            await link.js.publish(subject, data, timeout=2, headers={"Nats-Msg-Id": f"dead-{dead.job.id}"})
         except (nats.errors.Error, APIError, TimeoutError, OSError) as error:
             log.warning("cannot keep a dead job, trying again", job=dead.job.id, error=repr(error))
             await asyncio.sleep(0.2 * 2**attempt)
@@ -41,6 +46,21 @@ async def keep_dead(link: Link, dead: DeadJob) -> bool:
                   reason=dead.error.message, deliveries=dead.deliveries)  # fmt: skip
         return True
     return False
+
+
+def _fitting(dead: DeadJob, limit_bytes: int) -> bytes:
+    """The dead job as one message: with its reason it may be larger than the message that it came in."""
+    data = codec.encode(dead)
+    if len(data) <= limit_bytes:
+        return data
+    note = f"{dead.error.message} Its {len(data)} bytes are more than the server carries ({limit_bytes})"
+    if dead.raw is None:
+        error = msgspec.structs.replace(dead.error, message=f"{note}, so the inputs were left out.")
+        job = msgspec.structs.replace(dead.job, inputs=EmbeddingInputs(texts=[]))
+        return codec.encode(msgspec.structs.replace(dead, job=job, error=error))
+    kept = dead.raw[: limit_bytes // 2]
+    error = msgspec.structs.replace(dead.error, message=f"{note}, so only the first {len(kept)} were kept.")
+    return codec.encode(msgspec.structs.replace(dead, raw=kept, error=error))
 
 
 def unreadable(msg_subject: str, sequence: int, deliveries: int, data: bytes, reason: str, machine: str) -> DeadJob:
@@ -77,13 +97,44 @@ class Undertaker:
         await self._link.connection.subscribe(ADVISORY, queue=GROUP, cb=self._take)
 
     async def run(self) -> None:
-        """Stage: one message after the other."""
+        """Stage: one message after the other, and now and then a look for those whose advisory nobody heard."""
+        looked = -LOOK_S
+        loop = asyncio.get_running_loop()
         while True:
-            sequence = await self._work.get()
             try:
-                await self._bury(sequence)
-            except (nats.errors.Error, APIError, TimeoutError, OSError) as error:
-                log.warning("cannot take a message out of the queue", sequence=sequence, error=repr(error))
+                if loop.time() - looked >= LOOK_S:
+                    looked = loop.time()
+                    await self._look()
+                sequence = await self._next(LOOK_S)
+                if sequence is not None:
+                    await self._bury(sequence)
+            except (nats.errors.Error, APIError, TimeoutError, OSError, ValueError) as error:
+                log.warning("cannot take given-up messages out of the queue", error=repr(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _next(self, timeout_s: float) -> int | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._work.get()
+        except TimeoutError:
+            return None
+
+    async def _look(self) -> None:
+        """Find messages that were delivered for the last time and are with nobody: advisories are not kept.
+
+        What a consumer has passed (``delivered``) and neither waits for an acknowledgement nor left the stream was
+        given up by the server. While some deliveries are still out this cannot be told apart, so a later look does it.
+        """
+        for consumer in await self._link.js.consumers_info(subjects.WORK_STREAM):
+            if consumer.num_ack_pending or consumer.delivered is None or not consumer.config.filter_subject:
+                continue
+            sequence = 0
+            while found := await self._get({"seq": sequence + 1, "next_by_subj": consumer.config.filter_subject}):
+                sequence = int(found["seq"])
+                if sequence > consumer.delivered.stream_seq:
+                    break
+                if not self._work.full():
+                    self._work.put_nowait(sequence)
 
     async def _take(self, msg: Msg) -> None:
         try:
@@ -94,11 +145,8 @@ class Undertaker:
             self._work.put_nowait(sequence)
 
     async def _bury(self, sequence: int) -> None:
-        response = await self._link.connection.request(
-            f"$JS.API.STREAM.MSG.GET.{subjects.WORK_STREAM}", codec.encode_json({"seq": sequence}), timeout=5
-        )
-        message = codec.decode_json(response.data, dict).get("message")
-        if not isinstance(message, dict):
+        message = await self._get({"seq": sequence})
+        if message is None:
             return  # Settled meanwhile.
         data = base64.b64decode(message.get("data") or "")
         deliveries = self._link.queue.max_deliver
@@ -110,7 +158,7 @@ class Undertaker:
             error_info = ErrorInfo(
                 Code.POISON_JOB,
                 f"The job was delivered {deliveries} times and no machine finished it.",
-                hint="It is kept in the list of dead jobs, with its payload.",
+                hint=f"It is kept in the stream DEAD under job id {job.id}.",
             )
             dead = DeadJob(job=job, error=error_info, deliveries=deliveries, machine=self._machine, died=time.time())
         if await keep_dead(self._link, dead):
@@ -119,3 +167,10 @@ class Undertaker:
                 await self._link.connection.publish(
                     dead.job.reply, codec.encode(Result(job=dead.job.id, error=dead.error))
                 )
+
+    async def _get(self, which: dict[str, int | str]) -> dict[str, Any] | None:
+        response = await self._link.connection.request(
+            f"$JS.API.STREAM.MSG.GET.{subjects.WORK_STREAM}", codec.encode_json(which), timeout=5
+        )
+        message = codec.decode_json(response.data, dict[str, Any]).get("message")
+        return message if isinstance(message, dict) else None

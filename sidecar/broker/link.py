@@ -8,6 +8,9 @@ known again, and a delivery of another incarnation is never settled at all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from typing import Any
 
 import nats.errors
 import structlog
@@ -15,6 +18,7 @@ from nats.js.errors import APIError
 
 from fabric.connection import Connection
 from fabric.topology import QueueSettings, TopologyConflict, ensure_consumer, ensure_streams
+from sidecar.broker.clock import ServerClock
 from wire import codec
 from wire.subjects import WORK_STREAM
 
@@ -22,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_S = 0.25
 ROUND_TRIP_S = 1.0
+CLOCK_S = 30.0
 
 
 class Link:
@@ -32,8 +37,10 @@ class Link:
         self.js = connection.jetstream()
         self.queue = queue
         self.stream = ""
+        self.clock = ServerClock()
         self.last_round_trip = 0.0
         self._verified_reconnects = -1
+        self._trouble = ""
         self._doubt = asyncio.Event()
         self._known = asyncio.Event()
         connection.on_reconnect(self._after_reconnect)
@@ -63,8 +70,7 @@ class Link:
         """Make the streams if they are missing and learn the incarnation. Raises as ``ensure_streams`` does."""
         reconnects = self.connection.stats["reconnects"]
         await ensure_streams(self.js, self.queue)
-        response = await self.connection.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", b"", timeout=5)
-        info = codec.decode_json(response.data, dict)
+        info = await self._stream_info()
         created = info.get("created")
         if not isinstance(created, str):
             raise nats.errors.Error(f"stream {WORK_STREAM} cannot be read: {info.get('error')}")
@@ -72,29 +78,56 @@ class Link:
         self._verified_reconnects = reconnects
         self._known.set()
 
+    async def _stream_info(self) -> dict[str, Any]:
+        sent = time.time()
+        response = await self.connection.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", b"", timeout=5)
+        info = codec.decode_json(response.data, dict[str, Any])
+        self.clock.measure(str(info.get("ts", "")), sent, time.time())
+        return info
+
     async def ensure_consumer(self, pool: str, model: str) -> str:
         """Make or update the consumer of (pool, model)."""
         return await ensure_consumer(self.js, pool, model, self.queue)
 
     async def run(self) -> None:
-        """Stage: verifies after every doubt until it succeeds, and notes the time of the last round trip."""
+        """Stage: verifies after every doubt until it succeeds."""
         while True:
-            try:
-                async with asyncio.timeout(ROUND_TRIP_S):
-                    await self._doubt.wait()
-            except TimeoutError:
-                await self._note_round_trip()
-                continue
+            await self._doubt.wait()
             self._doubt.clear()
             if self.ready:
                 self._known.set()
                 continue
             try:
                 await self.verify()
-            except (nats.errors.Error, APIError, TopologyConflict, TimeoutError, OSError) as error:
-                log.warning("the work queue is not there yet, trying again", error=repr(error))
+            except (nats.errors.Error, APIError, TopologyConflict, TimeoutError, OSError, ValueError) as error:
+                self._tell_trouble(error)
                 await asyncio.sleep(RETRY_S)
                 self._doubt.set()
+            else:
+                self._trouble = ""
+
+    async def run_measure(self) -> None:
+        """Stage: notes the time of the last round trip, and the server's clock now and then."""
+        measured = 0.0
+        while True:
+            await asyncio.sleep(ROUND_TRIP_S)
+            await self._note_round_trip()
+            now = asyncio.get_running_loop().time()
+            if now - measured >= CLOCK_S and self.ready:
+                measured = now
+                with contextlib.suppress(nats.errors.Error, TimeoutError, OSError, ValueError):
+                    await self._stream_info()
+
+    def _tell_trouble(self, error: Exception) -> None:
+        # It is tried four times a second; the same trouble is told once.
+        trouble = repr(error)
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        if isinstance(error, TopologyConflict):
+            log.error("the work queue cannot be used as configured, no job is taken until it can", reason=str(error))
+        else:
+            log.warning("the work queue is not there yet, trying again", error=trouble)
 
     async def _note_round_trip(self) -> None:
         if not self.connection.is_connected:

@@ -23,7 +23,8 @@ log = structlog.get_logger(__name__)
 
 KEEP_ANSWERS_S = 120.0
 KEEP_ANSWERS = 8_192
-KEEP_ANSWER_BYTES = 64 * 1024
+KEEP_ANSWER_BYTES = 256 * 1024
+KEEP_ALL_BYTES = 64 * 1024 * 1024
 RECENT_S = 1.0
 SAY_S = 5.0
 
@@ -50,7 +51,7 @@ class Outbox:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._answers: TimedMemory[Answer] = TimedMemory(KEEP_ANSWERS_S, KEEP_ANSWERS)
+        self._answers: TimedMemory[Answer] = TimedMemory(KEEP_ANSWERS_S, KEEP_ANSWERS, KEEP_ALL_BYTES)
         self._reconnects = link.connection.stats["reconnects"]
 
     def __len__(self) -> int:
@@ -58,8 +59,9 @@ class Outbox:
 
     def answer(self, job_id: str, reply: str, deadline: float, data: bytes) -> None:
         """Send ``data`` to ``reply``; ``deadline`` is seconds since the epoch."""
-        kept = data if len(data) <= KEEP_ANSWER_BYTES else None
-        self._answers.put(job_id, Answer(reply, deadline, kept), self._now())
+        # Only what can be sent again is remembered: a job whose answer was too large to keep runs again instead.
+        if len(data) <= KEEP_ANSWER_BYTES:
+            self._answers.put(job_id, Answer(reply, deadline, data), self._now(), len(data))
         self._put(_Publish(reply, data, deadline))
 
     def say(self, reply: str, data: bytes) -> None:
@@ -73,7 +75,7 @@ class Outbox:
     def answer_again(self, job_id: str) -> None:
         """Send the kept answer of a job that was delivered again."""
         answer = self._answers.get(job_id, self._now())
-        if answer is not None and answer.data is not None:
+        if answer is not None:
             self._put(_Publish(answer.reply, answer.data, answer.deadline))
 
     def settle(self, delivery: Delivery, verb: Verb) -> None:
@@ -132,7 +134,7 @@ class Outbox:
         again = [
             _Publish(one.reply, one.data, one.deadline)
             for one in self._answers.since(self._link.last_round_trip - RECENT_S)
-            if one.data is not None and one.deadline > now
+            if one.deadline > now
         ]
         self._queue.extendleft(reversed(again))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from wire.registry import ModelRecord
 
 BATCH_BYTES = 16 * 1024 * 1024
 FRAME_JOBS = 512
+# Device threads give a sign every second; one that is late gets nothing more until it is heard again.
+SILENT_S = 3.0
 
 
 @dataclass(slots=True)
@@ -33,13 +37,20 @@ class _Pick:
 
 
 def servable_models(connection: WorkerConnection, models: Iterable[ModelRecord]) -> frozenset[str]:
-    """Base models of the pool whose tasks the worker does."""
-    return frozenset(one.id for one in models if set(one.tasks) & set(connection.hello.tasks))
+    """Base models of the pool whose tasks the worker does, less those it could not load a moment ago."""
+    now, tasks = _loop_time(), set(connection.hello.tasks)
+    return frozenset(one.id for one in models if set(one.tasks) & tasks and not connection.bars(one.id, now))
 
 
 def resident_models(connection: WorkerConnection, models: Iterable[ModelRecord]) -> frozenset[str]:
     """Base models the worker says it holds; workers may name them by id or digest."""
-    return frozenset(one.id for one in models if one.id in connection.models or one.digest in connection.models)
+    held = frozenset(one.id for one in models if one.id in connection.models or one.digest in connection.models)
+    return held & servable_models(connection, models)
+
+
+def gives_signs(connection: WorkerConnection) -> bool:
+    """Whether the worker was heard lately enough to get more jobs."""
+    return connection.silent_s(_loop_time()) < SILENT_S
 
 
 def assign(desk: Desk, connections: Iterable[WorkerConnection], models: list[ModelRecord]) -> None:
@@ -62,7 +73,11 @@ def assign(desk: Desk, connections: Iterable[WorkerConnection], models: list[Mod
 
 
 def _picks(connections: list[WorkerConnection], models: list[ModelRecord]) -> list[_Pick]:
-    ready = [one for one in connections if one.open and not one.draining and one.room_tokens > 0 and not one.isolated]
+    ready = [
+        one
+        for one in connections
+        if one.open and not one.draining and one.room_tokens > 0 and not one.isolated and gives_signs(one)
+    ]
     picks = []
     for one in ready:
         others = (other.adapters for other in ready if other is not one)
@@ -94,13 +109,13 @@ def _give(desk: Desk, pick: _Pick, now: float) -> HeldJob | None:
         if entry is None:
             return None
         held = desk.held[entry.id]
-        if held.artifact is None or held.artifact.is_file():
+        # pathlib would raise where the folder itself cannot be read.
+        if held.artifact is None or os.path.isfile(held.artifact):
             break
         # The file went away while the job waited: fetched once more, and the next job takes the place.
         desk.wait_for_artifact(held)
-    held.stage, held.connection = Stage.SENT, connection.number
-    connection.sent_tokens += held.tokens
-    connection.unfinished[held.job.id] = held
+    held.stage = Stage.SENT
+    connection.give(held, _loop_time())
     pick.load_tokens += held.tokens
     pick.jobs.append(held)
     return held
@@ -135,3 +150,7 @@ def _bytes_of(held: HeldJob) -> int:
     inputs = held.job.inputs
     texts = inputs.texts if isinstance(inputs, EmbeddingInputs) else []
     return 512 + 4 * sum(len(text) for text in texts)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -9,13 +9,14 @@ import structlog
 
 from sidecar import metrics
 from sidecar.artifacts.cache import ArtifactCache
-from sidecar.dispatch.assignment import assign, resident_models, servable_models
+from sidecar.dispatch.assignment import assign, gives_signs, resident_models, servable_models
 from sidecar.dispatch.desk import Desk
-from sidecar.jobs import HeldJob
+from sidecar.dispatch.drained import DrainedWorkers
+from sidecar.jobs import HeldJob, Stage
 from sidecar.sockets.connection import WorkerConnection
 from sidecar.sockets.framing import FrameError
 from wire import codec, frames
-from wire.errors import Code
+from wire.errors import Code, ErrorInfo
 from wire.jobs import Result
 from wire.registry import ModelRecord
 from wire.telemetry import WorkerSample
@@ -25,10 +26,16 @@ log = structlog.get_logger(__name__)
 # Errors of a worker that a second try on this machine may not meet again.
 TRY_AGAIN = frozenset({Code.ARTIFACT_CORRUPT, Code.ARTIFACT_UNAVAILABLE, Code.OUT_OF_MEMORY, Code.INTERNAL})
 MAX_ATTEMPTS = 2
+# A model that could not be loaded may be there again: a download is over, memory was freed.
+BAR_S = 30.0
 
 
 class Crew:
-    """Connected workers by id. ``on_room`` is called when there may be more to ask the queue for."""
+    """Connected workers by id.
+
+    ``on_room`` is called when there may be more to ask the queue for; ``elsewhere`` tells whether another machine
+    serves a model.
+    """
 
     def __init__(
         self,
@@ -36,14 +43,17 @@ class Crew:
         cache: ArtifactCache,
         on_room: Callable[[], None],
         on_sample: Callable[[str, WorkerSample], None],
+        elsewhere: Callable[[str], bool],
+        drained: DrainedWorkers,
     ) -> None:
         self.workers: dict[str, WorkerConnection] = {}
         self.models: list[ModelRecord] = []
-        self._drained: set[str] = set()
+        self._drained = drained
         self._desk = desk
         self._cache = cache
         self._on_room = on_room
         self._on_sample = on_sample
+        self._elsewhere = elsewhere
 
     # what the listener calls
 
@@ -64,6 +74,8 @@ class Crew:
 
     def take(self, connection: WorkerConnection, frame: frames.WorkerFrame) -> None:
         """Act on one frame."""
+        device = isinstance(frame, frames.Results | frames.Progress)
+        connection.hear(self._now(), device=device)
         match frame:
             case frames.Pull():
                 connection.limit_tokens = max(connection.limit_tokens, frame.limit_tokens)
@@ -71,12 +83,11 @@ class Crew:
                 connection.adapters = frozenset(frame.adapters)
                 self._room_changed()
             case frames.Results():
-                connection.heard = self._now()
                 for result in frame.results:
                     self._take_result(connection, result)
                 self._room_changed()
             case frames.Progress():
-                connection.heard = self._now()
+                connection.running = frozenset(frame.running)
             case frames.Stats():
                 self._on_sample(connection.worker, frame.sample)
             case frames.Ensured():
@@ -113,9 +124,15 @@ class Crew:
         """Give ``worker`` nothing more (or again); holds for later connections of the same id too."""
         connection = self.workers[worker]
         connection.draining = not resume
-        (self._drained.discard if resume else self._drained.add)(worker)
+        self._drained.set(worker, drained=not resume)
         connection.send(frames.Drain(resume=resume))
         self._room_changed()
+
+    def drain_all(self) -> None:
+        """Give nobody anything more, since the sidecar stops; the next one starts with what operators drained."""
+        for connection in self.workers.values():
+            connection.draining = True
+            connection.send(frames.Drain())
 
     def cancel(self, held: HeldJob) -> None:
         """Tell the worker that has a cancelled job."""
@@ -123,6 +140,11 @@ class Crew:
             if connection.unfinished.get(held.job.id) is held:
                 del connection.unfinished[held.job.id]
                 connection.send(frames.Cancel(jobs=[held.job.id]))
+
+    @property
+    def rooms_tokens(self) -> list[int]:
+        """Room of each worker that can be given something now."""
+        return [one.room_tokens for one in self.taking if not one.isolated and gives_signs(one)]
 
     @property
     def taking(self) -> list[WorkerConnection]:
@@ -133,17 +155,19 @@ class Crew:
         """Base models that a live, undrained worker serves or can load."""
         return frozenset().union(*(servable_models(one, self.models) for one in self.taking))
 
+    def answering(self) -> frozenset[str]:
+        """Those of ``servable`` whose workers give signs of life."""
+        return frozenset().union(*(servable_models(one, self.models) for one in self.taking if gives_signs(one)))
+
     def resident(self) -> frozenset[str]:
         """Base models that a live, undrained worker holds."""
         return frozenset().union(*(resident_models(one, self.models) for one in self.taking))
 
     def kill_silent(self, limit_s: float) -> None:
-        """SIGKILL workers that have had jobs for ``limit_s`` without a sign of life, and take their jobs back."""
+        """SIGKILL workers that owe a sign of life for ``limit_s``, and take their jobs back."""
         now = self._now()
         for connection in list(self.workers.values()):
-            if not connection.unfinished:
-                connection.heard = now
-            silent_s = now - connection.heard
+            silent_s = connection.silent_s(now)
             if silent_s < limit_s:
                 continue
             killed = connection.peer.kill(connection.hello.pid)
@@ -151,6 +175,11 @@ class Crew:
             log.error("worker gives no sign of life, ended", worker=connection.worker, pid=connection.hello.pid,
                       silent_s=round(silent_s, 1), unfinished=len(connection.unfinished), killed=killed)  # fmt: skip
             connection.abort(f"no sign of life for {silent_s:.0f} s")
+
+    def excuse_silence(self, gap_s: float) -> None:
+        """Count ``gap_s`` as if every worker had been heard meanwhile."""
+        for connection in self.workers.values():
+            connection.excuse(gap_s, self._now())
 
     # inside
 
@@ -166,10 +195,37 @@ class Crew:
         if not self._desk.owns(held):
             return  # The deadline passed.
         error = result.error
-        if error is None or error.code not in TRY_AGAIN:
+        if error is not None and error.code in TRY_AGAIN:
+            self._retry(held, result)
+        elif error is not None and error.code is Code.MODEL_UNLOADABLE:
+            self._bar(connection, held.job.model, error)
+            self._pass_on(held, result)
+        else:
             self._desk.answer(held, result)
+
+    def _bar(self, connection: WorkerConnection, model: str, error: ErrorInfo) -> None:
+        """Keep jobs of ``model`` away from a worker that cannot load it: failing fast, it would draw them all."""
+        now = self._now()
+        if connection.bars(model, now):
             return
-        self._retry(held, result)
+        connection.barred[model] = now + BAR_S
+        log.error("worker cannot load a model and gets none of its jobs for a while", worker=connection.worker,
+                  model=model, seconds=BAR_S, reason=error.message)  # fmt: skip
+        if model not in self.servable():
+            waiting = [one for one in self._desk.held.values() if one.stage is Stage.WAITING and one.job.model == model]
+            for held in waiting:
+                self._pass_on(held, Result(job=held.job.id, model_digest=held.job.model_digest, error=error))
+        self._room_changed()
+
+    def _pass_on(self, held: HeldJob, refusal: Result) -> None:
+        """Let another worker, else another machine, run what could not be loaded here; else the refusal stands."""
+        if held.job.model in self.servable():
+            if held.stage is not Stage.WAITING:
+                self._desk.requeue(held, "model unloadable")
+        elif held.delivery.last or not self._elsewhere(held.job.model):
+            self._desk.answer(held, refusal)
+        else:
+            self._desk.hand_back(held, "model unloadable")
 
     def _retry(self, held: HeldJob, result: Result) -> None:
         held.attempts += 1
@@ -199,7 +255,7 @@ class Crew:
             if not self._desk.owns(held):
                 continue
             if crashed:
-                self._desk.suspect(held, worker=connection.worker)
+                self._desk.suspect(held, worker=connection.worker, worked_at=connection.worked_at(held))
             else:
                 self._desk.requeue(held, reason)
         self._room_changed()

@@ -27,6 +27,10 @@ log = structlog.get_logger(__name__)
 REMEMBER_S = 300.0
 REMEMBER_JOBS = 16_384
 MAX_KILLS = 2
+# Workers name what they run, but a death can come before the word: so often the benefit of the doubt is given.
+MAX_LOSSES = 3
+MAX_PARKED_JOBS = 512
+MAX_PARKED_PER_ARTIFACT = 64
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -72,7 +76,7 @@ class Desk:
 
     def wait(self, held: HeldJob) -> None:
         """Put a job that can run into the local queue, at its place by arrival."""
-        held.stage, held.connection = Stage.WAITING, None
+        held.stage = Stage.WAITING
         self.queue.put(self.entry(held))
         self.changed.set()
 
@@ -84,11 +88,29 @@ class Desk:
             held.artifact = path
             self.wait(held)
             return
-        held.stage, held.connection = Stage.WAITING, None
-        first = not self.queue.parked_under(digest)
+        held.stage = Stage.WAITING
+        waiting = len(self.queue.parked_under(digest))
+        if waiting >= MAX_PARKED_PER_ARTIFACT or self.queue.parked >= MAX_PARKED_JOBS:
+            self._refuse_parking(held, digest, waiting)
+            return
         self.queue.park(self.entry(held), digest)
-        if first:
+        if not waiting:
             self._spawn(self._fetch(digest))
+
+    def _refuse_parking(self, held: HeldJob, digest: str, waiting: int) -> None:
+        """A slow download must not gather jobs here without bound: they wait on the queue, and not for ever."""
+        if not held.delivery.last:
+            self.hand_back(held, "artifact slow")
+            return
+        self.fail(
+            held,
+            ErrorInfo(
+                Code.ARTIFACT_UNAVAILABLE,
+                f"Artifact {digest} is still being fetched; {waiting} jobs wait for it on {self._machine}, "
+                f"{self.queue.parked} for all artifacts (bounds {MAX_PARKED_PER_ARTIFACT} and {MAX_PARKED_JOBS}).",
+                hint="Try again shortly.",
+            ),
+        )
 
     def answer(self, held: HeldJob, result: Result) -> None:
         """Send the final answer, then acknowledge."""
@@ -131,12 +153,13 @@ class Desk:
             self._cache.release(held.job.adapter_digest)
         metrics.HELD_JOBS.set(len(self.held))
 
-    def hand_back(self, held: HeldJob, reason: str) -> None:
-        """Let another machine run the job at once; a last delivery is kept, since it would never come again."""
+    def hand_back(self, held: HeldJob, reason: str, verb: Verb = Verb.LATER) -> None:
+        """Let another machine run the job, after a moment in which this one stops asking for its like; a last
+        delivery is kept, since it would never come again."""
         if held.delivery.last:
             return
         metrics.JOBS_RETURNED.labels(reason=reason).inc()
-        self.settle(held, Verb.NAK)
+        self.settle(held, verb)
 
     def bury(self, held: HeldJob, reason: str) -> None:
         """Keep the job in DEAD with ``reason``, answer POISON_JOB, terminate. In the background, retried."""
@@ -144,8 +167,12 @@ class Desk:
         self.queue.remove(held.job.id)
         self._spawn(self._bury(held, reason))
 
-    def suspect(self, held: HeldJob, *, worker: str) -> None:
-        """A worker died while it had this job: try it once more, alone, then bury it."""
+    def suspect(self, held: HeldJob, *, worker: str, worked_at: bool) -> None:
+        """A worker died while it had this job: if it worked at it, try it once more, alone, then bury it."""
+        held.losses += not worked_at
+        if not worked_at and held.losses < MAX_LOSSES:
+            self.requeue(held, "worker lost")
+            return
         held.kills += 1
         self.kills.put(held.job.id, held.kills, time.time())
         if held.kills >= MAX_KILLS:
@@ -164,7 +191,7 @@ class Desk:
         error = ErrorInfo(
             Code.POISON_JOB,
             f"The job was taken out of the queue: {reason}.",
-            hint="It is kept in the list of dead jobs, with its payload.",
+            hint=f"It is kept in the stream DEAD under job id {held.job.id}.",
         )
         dead = DeadJob(
             job=held.job, error=error, deliveries=held.delivery.deliveries, machine=self._machine, died=time.time()
@@ -172,13 +199,14 @@ class Desk:
         kept = await keep_dead(self._link, dead)
         if not self.owns(held):
             return
-        self.outbox.answer(
-            held.job.id, held.job.reply, held.job.deadline, codec.encode(Result(job=held.job.id, error=error))
-        )
-        # Without a copy in DEAD the queue's own copy must stay: no settlement, the server acts when it is back.
+        data = codec.encode(Result(job=held.job.id, error=error))
         if kept:
+            self.outbox.answer(held.job.id, held.job.reply, held.job.deadline, data)
             self.settle(held, Verb.TERM)
         else:
+            # The queue has the only copy, so it stays there: no settlement and no memory of an answer, or its next
+            # delivery would be taken for done and thrown away.
+            self.outbox.say(held.job.reply, data)
             self.forget(held)
 
     def forget(self, held: HeldJob) -> None:

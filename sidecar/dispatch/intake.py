@@ -54,7 +54,7 @@ class Intake:
             last=deliveries >= self._link.queue.max_deliver,
         )
         try:
-            job = codec.decode(msg.data, Job)
+            job = self._link.clock.localized(codec.decode(msg.data, Job))
         except codec.WireDecodeError as error:
             self._spawn(self._bury_unreadable(msg, delivery, str(error)))
             return

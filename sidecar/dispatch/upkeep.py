@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from sidecar import metrics
 from sidecar.dispatch.crew import Crew
@@ -13,24 +14,32 @@ from sidecar.jobs import HeldJob, Stage, Verb
 TICK_S = 0.1
 WATCH_S = 0.5
 PROGRESS_S = 5.0
+LATE_S = 2.0
 
 
 class Upkeep:
     """Stage that looks at all held jobs ten times a second."""
 
-    def __init__(self, desk: Desk, crew: Crew, watchdog_s: float, orphan_s: float) -> None:
+    def __init__(
+        self, desk: Desk, crew: Crew, elsewhere: Callable[[str], bool], *, watchdog_s: float, orphan_s: float
+    ) -> None:
         self._desk = desk
         self._crew = crew
+        self._elsewhere = elsewhere
         self._watchdog_s = watchdog_s
         self._orphan_s = orphan_s
         self._unserved_since: dict[str, float] = {}
 
     async def run(self) -> None:
         """Stage."""
-        progressed = watched = time.monotonic()
+        now = progressed = watched = time.monotonic()
         while True:
+            before = now
             await asyncio.sleep(TICK_S)
             now = time.monotonic()
+            if now - before > LATE_S:
+                # This process stood still, so what workers said meanwhile is unread: their silence was ours.
+                self._crew.excuse_silence(now - before)
             self._expire()
             self._hand_back_orphans(now)
             if len(self._desk.queue):
@@ -48,13 +57,13 @@ class Upkeep:
     def hand_back_waiting(self, reason: str) -> None:
         """Let others run what has not started here."""
         for held in self._of_stage(Stage.WAITING):
-            self._desk.hand_back(held, reason)
+            self._desk.hand_back(held, reason, Verb.NAK)
 
     def hand_back_all(self) -> None:
         """Let others run everything still held; what was delivered for the last time becomes a dead job later, by
         the server's advisory, since a refusal now would leave it stuck."""
         for held in list(self._desk.held.values()):
-            self._desk.hand_back(held, "stopping")
+            self._desk.hand_back(held, "stopping", Verb.NAK)
 
     def _expire(self) -> None:
         now = time.time()
@@ -67,7 +76,13 @@ class Upkeep:
     def _hand_back_orphans(self, now: float) -> None:
         waiting = self._of_stage(Stage.WAITING)
         servable = self._crew.servable() if waiting else frozenset()
-        unserved = {held.job.model for held in waiting} - servable
+        answering = self._crew.answering() if waiting else frozenset()
+        # A worker that is late with a sign of life is waited for, unless another machine could do the work.
+        unserved = {
+            model
+            for model in {held.job.model for held in waiting}
+            if model not in servable or (model not in answering and self._elsewhere(model))
+        }
         for model in set(self._unserved_since) - unserved:
             del self._unserved_since[model]
         for model in unserved:

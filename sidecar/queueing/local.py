@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -124,13 +124,6 @@ class LocalQueue:
                 self.remove(entry.id)
                 expired.append(entry)
         return expired
-
-    def remove_where(self, match: Callable[[Entry], bool]) -> list[Entry]:
-        """Take out every job that ``match`` accepts, ordered by arrival."""
-        found = sorted((one for one in self._present.values() if match(one)), key=lambda one: one.arrived)
-        for entry in found:
-            self.remove(entry.id)
-        return found
 
     def take(self, view: WorkerView, now: float) -> Entry | None:
         """The job this worker should run next, or ``None``. While suspects wait, a worker empties itself for them."""

@@ -11,12 +11,19 @@ from sidecar.sockets.framing import pack
 from sidecar.sockets.peer import Peer
 from wire import frames
 from wire.errors import Code, ShoalError
-from wire.jobs import Job
+
+UNSAID_S = 1.0
+REGULAR_BEATS = 5
 
 
 @dataclass(slots=True, eq=False)
 class WorkerConnection:
-    """Times are of the loop's clock. ``heard`` is the last sign of life of the device's thread."""
+    """Times are of the loop's clock.
+
+    ``heard`` is the last sign of life of the device's thread, ``alive`` the last frame of any kind, ``busy_since`` when
+    it got a job while it had none. ``beats`` counts frames that came while it had no jobs: after some of them silence
+    means something without jobs, too. ``barred``: until when it gets no jobs of a base model it could not load.
+    """
 
     number: int
     hello: frames.Hello
@@ -30,6 +37,11 @@ class WorkerConnection:
     draining: bool = False
     said_goodbye: bool = False
     heard: float = 0.0
+    alive: float = 0.0
+    busy_since: float = 0.0
+    beats: int = 0
+    running: frozenset[str] = frozenset()
+    barred: dict[str, float] = field(default_factory=dict)
     closing: str = ""
     _ensured: dict[str, deque[asyncio.Future[frames.Ensured]]] = field(default_factory=dict)
 
@@ -53,9 +65,43 @@ class WorkerConnection:
         """Whether frames can be sent."""
         return not self.closing and not self.writer.is_closing()
 
-    def may_run(self, job: Job) -> bool:
-        """Whether the worker does this kind of task."""
-        return job.task in self.hello.tasks
+    def silent_s(self, now: float) -> float:
+        """For how long signs of life that are due have not come."""
+        if self.unfinished:
+            return now - max(self.heard, self.busy_since)
+        return now - self.alive if self.beats >= REGULAR_BEATS else 0.0
+
+    def hear(self, now: float, *, device: bool) -> None:
+        """A frame came; ``device``: from the thread that owns the device."""
+        self.alive = now
+        self.beats += not self.unfinished
+        if device:
+            self.heard = now
+
+    def excuse(self, gap_s: float, now: float) -> None:
+        """Take back ``gap_s`` of silence."""
+        self.heard = min(now, self.heard + gap_s)
+        self.alive = min(now, self.alive + gap_s)
+
+    def bars(self, model: str, now: float) -> bool:
+        """Whether the worker could not load ``model`` a moment ago."""
+        return now < self.barred.get(model, now)
+
+    def give(self, held: HeldJob, now: float) -> None:
+        """Count a job as sent; the frame follows."""
+        if not self.unfinished:
+            self.busy_since = now
+        held.sent = now
+        self.sent_tokens += held.tokens
+        self.unfinished[held.job.id] = held
+
+    def worked_at(self, held: HeldJob) -> bool:
+        """Whether the worker may have been at work on ``held`` when it was last heard of.
+
+        It names what it runs at the start of each batch; what it got a second before its last sign, or later, may
+        have been begun without a word.
+        """
+        return held.job.id in self.running or held.sent >= self.heard - UNSAID_S
 
     def send(self, frame: frames.SidecarFrame) -> None:
         """Send one frame. What is in flight is bounded by the worker's credit, so nothing waits for the socket."""

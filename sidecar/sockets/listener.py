@@ -114,7 +114,8 @@ class Listener:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: frames.Hello, peer: Peer
     ) -> None:
         self._numbers += 1
-        connection = WorkerConnection(self._numbers, hello, peer, writer, heard=asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        connection = WorkerConnection(self._numbers, hello, peer, writer, heard=now, alive=now)
         self._crew.joined(connection)
         reason = "the sidecar stops"
         try:

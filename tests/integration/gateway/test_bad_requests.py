@@ -45,6 +45,7 @@ BODIES: list[tuple[str, bytes, int, str, str | None]] = [
     ("empty string", b'{"model": "x", "input": ""}', 400, "input_empty", "input"),
     ("empty string in a list", b'{"model": "x", "input": ["a", ""]}', 400, "input_empty", "input[1]"),
     ("10,000 inputs", json.dumps({**GOOD, "input": ["x"] * 10_000}).encode(), 400, "too_many_inputs", "input"),
+    ("300 KB text", json.dumps({**GOOD, "input": ["x", "x" * 300_000]}).encode(), 400, "input_too_long", "input[1]"),
     ("3 MB text", json.dumps({**GOOD, "input": "x" * 3_000_000}).encode(), 413, "payload_too_large", None),
     ("unknown model", b'{"model": "no/such", "input": "x"}', 404, "model_not_found", "model"),
     ("unknown version", b'{"model": "acme/support@7", "input": "x"}', 404, "version_not_found", "model"),

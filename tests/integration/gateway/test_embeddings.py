@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, NotFoundError, OpenAI
 
 from fabric.kv import put_record
 from tests.integration.gateway.stand import BASE, BASE_RECORD, OTHER_SECRET, SECRET, VERSIONS, Stand, vector
-from tests.integration.gateway.waiting import until
+from tests.integration.gateway.waiting import until, until_async
 from wire import codec
 from wire.errors import Code, ErrorInfo
 from wire.jobs import Demand, EmbeddingInputs, Job, Result
@@ -93,7 +93,11 @@ async def test_large_inputs_travel_by_reference_and_are_removed(stand: Stand) ->
     assert [row["embedding"] for row in answer.json()["data"]] == [vector(text, None) for text in texts]
     assert type(stand.consumer.jobs[-1].inputs).__name__ == "InputsReference"
     store = await stand.js.object_store("payloads")
-    assert all(entry.deleted for entry in await store.list(ignore_deletes=False))
+
+    async def removed() -> bool:
+        return all(entry.deleted for entry in await store.list(ignore_deletes=False))
+
+    await until_async(removed)
 
 
 async def register_wide_model(stand: Stand) -> None:

@@ -22,6 +22,7 @@ class ArtifactServer:
         self.status: dict[str, int] = {}
         self.lies: Counter[str] = Counter()
         self.cuts: Counter[str] = Counter()
+        self.encodings: dict[str, str] = {}
         self.delay_s = 0.0
         self.url = ""
 
@@ -39,6 +40,8 @@ class ArtifactServer:
         if status != 200:
             handler.send_response(status)
             handler.send_header("Content-Length", "0")
+            if status == 302:
+                handler.send_header("Location", handler.path)
             handler.end_headers()
             return
         body, wanted = self.files[digest], handler.headers.get("Range")
@@ -51,6 +54,8 @@ class ArtifactServer:
             body = b"x" * len(body)
         handler.send_response(206 if wanted else 200)
         handler.send_header("Content-Length", str(len(body) - start))
+        if digest in self.encodings:
+            handler.send_header("Content-Encoding", self.encodings[digest])
         handler.end_headers()
         part = body[start:]
         if self.cuts[digest] > 0:

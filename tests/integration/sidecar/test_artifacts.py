@@ -12,6 +12,7 @@ import pytest
 
 from sidecar.artifacts.cache import ArtifactCache
 from sidecar.artifacts.download import ArtifactSource
+from sidecar.dispatch.desk import MAX_PARKED_PER_ARTIFACT
 from tests.integration.sidecar.artifact_server import ArtifactServer, artifact_server
 from tests.integration.sidecar.conftest import Bench, until
 from tests.integration.sidecar.scripted import embed
@@ -72,6 +73,62 @@ async def test_an_adapter_that_cannot_be_had_fails_alone_and_is_not_fetched_in_a
         assert "404" in error.message
     assert web.gets["a" * 64] == 1
     assert (await bench.answer(await bench.publish())).outputs is not None
+    await bench.expect_empty_queue()
+
+
+@pytest.mark.parametrize("trouble", ["redirects for ever", "wrong encoding"])
+async def test_a_control_plane_that_answers_nonsense_harms_only_that_adapter(
+    bench: Bench, web: ArtifactServer, trouble: str
+) -> None:
+    digest = web.add(b"adapter")
+    if trouble == "redirects for ever":
+        web.status[digest] = 302
+    else:
+        web.encodings[digest] = "gzip"
+    await bench.worker(await bench.sidecar(web_url=web.url))
+    error = (await bench.answer(await bench.publish(adapter=digest))).error
+    assert error is not None
+    assert error.code is Code.ARTIFACT_UNAVAILABLE
+    assert (await bench.answer(await bench.publish())).outputs is not None
+
+
+async def test_any_failure_of_a_download_is_the_adapters_alone(
+    bench: Bench, web: ArtifactServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> Path:
+        raise RuntimeError("unheard of")
+
+    monkeypatch.setattr(ArtifactSource, "download", fail)
+    await bench.worker(await bench.sidecar(web_url=web.url))
+    error = (await bench.answer(await bench.publish(adapter="a" * 64))).error
+    assert error is not None
+    assert error.code is Code.ARTIFACT_UNAVAILABLE
+    assert "unheard of" in error.message
+    assert (await bench.answer(await bench.publish())).outputs is not None
+
+
+async def test_slow_cold_adapters_do_not_stop_the_base_model(bench: Bench, web: ArtifactServer) -> None:
+    web.delay_s = 4.0
+    await bench.worker(await bench.sidecar(web_url=web.url))
+    digests = [web.add(b"adapter %d" % number) for number in range(12)]
+    cold = await asyncio.gather(*(bench.publish(adapter=digest) for digest in digests for _ in range(60)))
+    await asyncio.sleep(0.5)
+    base = [await bench.publish() for _ in range(5)]
+    for job_id in base:
+        assert (await bench.answer(job_id, 3)).outputs is not None
+    assert not set(cold) & {job for job, results in bench.answers.items() if results[0].outputs is not None}
+
+
+async def test_more_first_requests_than_may_wait_here_are_answered_all_the_same(
+    bench: Bench, web: ArtifactServer
+) -> None:
+    web.delay_s = 0.8
+    digest = web.add(b"adapter")
+    await bench.worker(await bench.sidecar(web_url=web.url))
+    jobs = await asyncio.gather(*(bench.publish(adapter=digest) for _ in range(3 * MAX_PARKED_PER_ARTIFACT)))
+    for job_id in jobs:
+        assert (await bench.answer(job_id)).outputs is not None
+    assert web.gets == {digest: 1}
     await bench.expect_empty_queue()
 
 
@@ -205,3 +262,26 @@ async def test_a_caller_that_goes_away_does_not_end_the_download(tmp_path: Path,
         first.cancel()
         assert (await second).read_bytes() == b"x"
     assert web.gets[digest] == 1
+
+
+async def test_downloads_at_the_same_time_stay_within_the_bound_together(tmp_path: Path, web: ArtifactServer) -> None:
+    web.delay_s = 0.1
+    old = web.add(b"o" * 400_000)
+    digests = [web.add(bytes([number]) * 400_000) for number in range(4)]
+    async with open_cache(tmp_path, web, max_bytes=1_000_000) as cache:
+        await cache.ensure(old)
+        for digest in digests:
+            cache.hold(digest)
+        ended = await asyncio.gather(*(cache.ensure(digest) for digest in digests), return_exceptions=True)
+        assert sum(isinstance(one, Path) for one in ended) == 2
+        stored = sum(path.stat().st_size for path in tmp_path.iterdir())  # noqa: ASYNC240
+        assert cache.bytes == stored == 800_000
+        assert cache.find(old) is None
+
+
+async def test_what_can_never_fit_drives_nothing_out(tmp_path: Path, web: ArtifactServer) -> None:
+    small, huge = web.add(b"s" * 1000), web.add(b"h" * 50_000)
+    async with open_cache(tmp_path, web, max_bytes=10_000) as cache:
+        await cache.ensure(small)
+        assert "10000 bytes" in (await refusal(cache, huge)).message
+        assert cache.find(small) is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.settings import GatewaySettings
 from sidecar.dispatch.upkeep import Upkeep
 from sidecar.service import Sidecar
 from sidecar.settings import SidecarSettings
@@ -41,9 +42,27 @@ async def test_every_wrong_setting_is_reported_at_once(tmp_path: Path) -> None:
 def test_a_secret_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("shoal_secret\n")
     monkeypatch.setenv("SHOAL_MACHINE_KEY_FILE", str(tmp_path / "key"))
+    (tmp_path / "nats").write_text("nats://user:word@queue:4222\n")
+    monkeypatch.setenv("NATS_URL", "")
+    monkeypatch.setenv("NATS_URL_FILE", str(tmp_path / "nats"))
+    for settings_class in (SidecarSettings, GatewaySettings):
+        assert settings_class().nats_url == "nats://user:word@queue:4222"
+        assert settings_class(nats_url="nats://given").nats_url == "nats://given"
     settings = SidecarSettings()
     assert settings.machine_key.get_secret_value() == "shoal_secret"
     assert "shoal_secret" not in repr(settings)
+
+
+@pytest.mark.parametrize("settings_class", [SidecarSettings, GatewaySettings])
+def test_every_file_that_cannot_be_read_is_named(
+    settings_class: type[SidecarSettings] | type[GatewaySettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NATS_URL", raising=False)
+    (tmp_path / "binary").write_bytes(b"\xff")
+    monkeypatch.setenv("NATS_URL_FILE", str(tmp_path / "missing"))
+    monkeypatch.setenv("SHOAL_QUEUE_STORAGE_FILE", str(tmp_path / "binary"))
+    with pytest.raises(ValueError, match=r"NATS_URL_FILE names .*missing: No such file.*SHOAL_QUEUE_STORAGE_FILE"):
+        settings_class()
 
 
 def test_a_socket_path_too_long_for_the_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

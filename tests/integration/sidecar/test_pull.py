@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from nats.aio.msg import Msg
+from structlog.testing import capture_logs
 
-from fabric.topology import QueueSettings
+from fabric.topology import QueueSettings, TopologyConflict
 from sidecar import metrics
+from sidecar.broker import link as link_module
 from sidecar.broker.link import Link
 from sidecar.broker.pull import ConsumerPull
 from tests.integration.sidecar.conftest import Bench, until
@@ -82,3 +85,32 @@ async def test_a_deleted_consumer_is_made_again(bench: Bench) -> None:
     await bench.answer(await bench.publish())
     await bench.js.delete_consumer("WORK", "default__model-a")
     assert (await bench.answer(await bench.publish(), 10)).outputs is not None
+
+
+async def test_a_queue_with_other_settings_is_told_as_an_error_and_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble: Exception | None = TopologyConflict("storage is memory, wanted file")
+    looked = 0
+
+    async def ensure(*_: object) -> None:
+        nonlocal looked
+        looked += 1
+        if trouble is not None:
+            raise trouble
+
+    monkeypatch.setattr(link_module, "ensure_streams", ensure)
+    link = Link(bench.connection, QueueSettings())
+    with capture_logs() as logs:
+        stage = asyncio.create_task(link.run())
+        link.doubt()
+        await until(lambda: looked >= 3)
+        trouble = TimeoutError("no answer")
+        await until(lambda: looked >= 6)
+        trouble = None
+        await link.wait_ready()
+        stage.cancel()
+    assert [one["log_level"] for one in logs] == ["error", "warning"]
+    assert "wanted file" in logs[0]["reason"]
+    assert abs(link.clock.offset_s) < 5
+    assert link.clock.offset_s != 0.0

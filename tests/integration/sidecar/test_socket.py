@@ -158,6 +158,17 @@ async def test_commands_take_effect_and_say_what_stands_against_them(bench: Benc
     # A drained worker that starts again is still drained.
     again = await bench.worker(bench.home / "m1.sock")
     await until(lambda: frames.Drain() in again.frames)
+    # Also when the sidecar starts again, and an orderly end of the sidecar itself drains nobody for later.
+    other = await bench.worker(bench.home / "m1.sock", worker="other", answerer=lambda job: None)
+    await until(lambda: other.frames)
+    await bench.stop_sidecar()
+    await again.closed.wait()
+    await bench.sidecar(orphan_s=60.0)
+    again = await bench.worker(bench.home / "m1.sock")
+    await until(lambda: frames.Drain() in again.frames)
+    other = await bench.worker(bench.home / "m1.sock", worker="other", room_tokens=0)
+    await until(lambda: other.frames)
+    assert frames.Drain() not in other.frames
     assert job_id not in bench.answers
     assert (await command(bench, "resume")).ok
     assert (await bench.answer(job_id)).outputs is not None

@@ -17,14 +17,14 @@ texts_of = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1
 @given(texts_of, st.booleans(), st.sampled_from([None, "float", "base64"]))
 def test_right_bodies_come_out_as_they_went_in(texts: list[str], truncate: bool, encoding: str | None) -> None:
     body = {"model": "m", "input": texts, "truncate": truncate, "encoding_format": encoding, "user": None}
-    parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10)
+    parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=10_000)
     assert parsed == EmbeddingsRequest("m", texts, encoding == "base64", truncate, None)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_with_a_code(body: bytes) -> None:
     with pytest.raises(ShoalError) as caught:
-        parse_embeddings(body, max_inputs=10)
+        parse_embeddings(body, max_inputs=10, max_text_bytes=10_000)
     assert caught.value.status == 400
 
 
@@ -46,7 +46,7 @@ json_values = st.recursive(
 )
 def test_any_json_is_taken_or_refused_never_a_crash(body: dict[str, object]) -> None:
     try:
-        parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10)
+        parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=10_000)
     except ShoalError as error:
         assert error.status == 400  # noqa: PT017 - both ends are right, neither may be another
     else:
@@ -59,22 +59,41 @@ def test_any_json_is_taken_or_refused_never_a_crash(body: dict[str, object]) -> 
 )
 def test_a_field_given_twice_is_refused(body: str) -> None:
     with pytest.raises(ShoalError) as caught:
-        parse_embeddings(body.encode(), max_inputs=10)
+        parse_embeddings(body.encode(), max_inputs=10, max_text_bytes=10_000)
     assert caught.value.code is Code.INVALID_JSON
 
 
 def test_field_names_as_texts_are_no_duplicates() -> None:
     body = {"model": "input", "input": ["input", "model", "input", '{"input": "input"}'], "user": "user"}
-    assert parse_embeddings(json.dumps(body).encode(), max_inputs=10).texts == body["input"]
+    assert parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=10_000).texts == body["input"]
 
 
 def test_number_too_long_for_python_in_a_suspicious_body() -> None:
     body = b'{"model": "m", "input": ["input", "x"], "seed": ' + b"9" * 10_000 + b"}"
-    assert parse_embeddings(body, max_inputs=10).texts == ["input", "x"]
+    assert parse_embeddings(body, max_inputs=10, max_text_bytes=10_000).texts == ["input", "x"]
+
+
+def test_a_text_too_long_is_refused_with_both_sizes() -> None:
+    body = {"model": "m", "input": ["short", "é" * 51]}
+    with pytest.raises(ShoalError) as caught:
+        parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=100)
+    info = caught.value.info
+    assert (info.code, info.param) == (Code.INPUT_TOO_LONG, "input[1]")
+    assert "102 bytes" in info.message
+    assert "limit is 100" in info.message
+    body["input"] = ["é" * 50]
+    assert parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=100).texts == body["input"]
 
 
 @given(texts_of, st.integers(1, 600))
 def test_estimate_is_bounded(texts: list[str], max_tokens: int) -> None:
     estimate = estimate_tokens(texts, max_tokens)
-    assert len(texts) * min(2, max_tokens) <= estimate <= len(texts) * max_tokens
+    read = sum(len(text.encode()) // 64 for text in texts)
+    assert max(read, len(texts) * min(2, max_tokens)) <= estimate <= len(texts) * max_tokens + read
     assert estimate <= sum(len(text.encode()) // 4 + 2 for text in texts)
+
+
+def test_what_is_cut_off_is_not_free() -> None:
+    assert estimate_tokens(["x" * 1000], 256) == 1000 // 4 + 2
+    assert estimate_tokens(["x" * 10_000], 256) == 256
+    assert estimate_tokens(["x" * 256_000], 256) == 4000

@@ -1,0 +1,42 @@
+"""Silence of workers and silence of a connection are told apart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from gateway.presence import LISTEN_S, PresenceBoard
+from tests.integration.gateway.stand import BASE_RECORD
+from wire.errors import Code, ShoalError
+from wire.jobs import Presence
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_after_a_reconnect_a_model_seen_before_has_its_whole_time_again(clock: list[float]) -> None:
+    board = PresenceBoard(15.0)
+    board.note(Presence(machine="m", pool=BASE_RECORD.pool, models=[BASE_RECORD.id], workers=1, at=0))
+    clock[0] += 60
+    asyncio.run(board._restart())
+    clock[0] += 14
+    board.check(BASE_RECORD)
+    clock[0] += 2
+    with pytest.raises(ShoalError) as caught:
+        board.check(BASE_RECORD)
+    assert caught.value.code is Code.NO_WORKER
+
+
+def test_a_model_never_seen_is_refused_after_three_messages_time(clock: list[float]) -> None:
+    board = PresenceBoard(15.0)
+    clock[0] += LISTEN_S - 0.1
+    board.check(BASE_RECORD)
+    clock[0] += 0.2
+    with pytest.raises(ShoalError):
+        board.check(BASE_RECORD)
