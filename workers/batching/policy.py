@@ -8,16 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SHARES = 4
+_STARTED_PART = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A waiting job of the chosen model: token counts of its rows that have not run, in order."""
+    """A waiting job of the chosen model: token counts of its rows that have not run, in order.
+
+    ``started``: rows of it ran in earlier batches, so it has more than its share holds.
+    """
 
     job: str
     lengths: Sequence[int]
     adapter: str | None
     resident: bool
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +37,16 @@ class Bounds:
 def choose_rows(candidates: Sequence[Candidate], bounds: Bounds) -> dict[str, int]:
     """How many further rows of each job run now, for jobs with at least one; ``candidates`` are in arrival order.
 
-    A first round gives each job at most a quarter of the tokens, so that a job with thousands of rows lets later ones
-    in; a second gives what is left in order of arrival. The oldest job always gets a row, so nobody starves.
+    A first round gives each job at most a quarter of the tokens, and all started jobs together at most half, so that
+    any number of jobs with thousands of rows lets later ones in; a second gives what is left in order of arrival. The
+    oldest job always gets a row, so nobody starves.
     """
     chosen: dict[str, int] = {}
     adapters: set[str] = set()
     loads: set[str] = set()
     left = bounds.tokens
-    for share in (max(1, bounds.tokens // _SHARES), bounds.tokens):
+    rounds = ((max(1, left // _SHARES), max(1, left // _STARTED_PART)), (left, left))
+    for share, left_for_started in rounds:
         for candidate in candidates:
             if left <= 0:
                 break
@@ -50,9 +57,12 @@ def choose_rows(candidates: Sequence[Candidate], bounds: Bounds) -> dict[str, in
                 if full and chosen:
                     continue
             start = chosen.get(candidate.job, 0)
-            count, used = _take(candidate.lengths[start:], min(left, share), at_least_one=not chosen)
+            most = min(left, share, left_for_started) if candidate.started else min(left, share)
+            count, used = _take(candidate.lengths[start:], most, at_least_one=not chosen)
             if count == 0:
                 continue
+            if candidate.started:
+                left_for_started -= used
             chosen[candidate.job] = start + count
             left -= used
             if name is not None:

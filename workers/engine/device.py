@@ -55,7 +55,7 @@ class Device:
         self._passes = PassRunner(answers, meter, host)
         self._batch_tokens = batch_tokens
         self._batch_s = batch_s
-        self._running: list[str] = []
+        self._running: list[Work] = []
         self._beat_at = 0.0
 
     def run(self) -> None:
@@ -69,9 +69,15 @@ class Device:
 
     def _beat(self) -> None:
         if time.monotonic() - self._beat_at >= _BEAT_S:
-            self._beat_at = time.monotonic()
+            if not self._running:
+                self._residents.drop_unlisted()
             self._residents.snapshot()
-            self._outbox.post(Progress(running=list(self._running)))
+            self._show_life()
+
+    def _show_life(self) -> None:
+        """Name exactly the jobs on the device: should it die or hang, they alone are suspected."""
+        self._beat_at = time.monotonic()
+        self._outbox.post(Progress(running=[work.job.id for work in self._running if not work.gone]))
 
     def _obey(self) -> None:
         try:
@@ -105,18 +111,18 @@ class Device:
             None,
             0,
         )
-        self._pipes.prepare.put(work)
+        self._pipes.to_prepare(work)
 
     def _has_weights(self, work: Work) -> bool:
         """Whether the job's adapter is in a slot or at hand; one that fell out of both tiers is read again."""
         digest, model = work.job.adapter_digest, work.model
         if digest is None or model is None or digest in model.adapters.table or work.adapter is not None:
             return True
-        work.adapter = self._host.get(work.job.model, digest)
+        work.adapter = self._host.get(model.key, digest)
         if work.adapter is not None:
             return True
         work.ready = False
-        self._pipes.load.put(LoadAdapter(work))
+        self._pipes.adapters.put(LoadAdapter(work))
         return False
 
     def _run_batch(self, shelved: ShelvedModel, works: list[Work]) -> bool:
@@ -127,20 +133,24 @@ class Device:
         for row in rows:
             if row.work.started is None:
                 row.work.started = started
-        self._running = list({row.work.job.id: None for row in rows})
+        self._running = list({row.work.job.id: row.work for row in rows}.values())
+        self._show_life()
         self._answers.offer_room()
         self._meter.batch_started()
+        adapters = {row.adapter for row in rows if row.adapter is not None}
         for part in self._passes.split(shelved, rows, max_tokens=self._batch_tokens):
-            self._passes.run_pass(shelved, part)
+            self._passes.run_pass(shelved, part, in_use=adapters)
             self._beat()
-        adapters = {row.adapter for row in rows} - {None}
         self._meter.batch_ended(rows=len(rows), tokens=sum(len(row.ids) for row in rows), adapters=len(adapters))
         now = time.time()
         for digest in adapters:
-            if digest is not None and digest in shelved.model.adapters.table:
+            if digest in shelved.model.adapters.table:
                 shelved.model.adapters.table.touch(digest, now=now, hits=sum(row.adapter == digest for row in rows))
         shelved.last_batch = time.monotonic()
+        unfinished = any(not work.gone for work in self._running)
         self._running = []
+        if unfinished:
+            self._show_life()
         self._answers.offer_room()
         return True
 
@@ -158,6 +168,7 @@ class Device:
                     # a pinned adapter has its slot for good: it takes none of the room for others
                     adapter=None if resident is not None and resident.pinned else digest,
                     resident=resident is not None,
+                    started=work.rows_done > 0,
                 )
             )
         tokens = min(self._batch_tokens, max(_LEAST_TOKENS, shelved.cost.cost.tokens_within(self._batch_s)))
@@ -172,20 +183,27 @@ class Device:
 
     def _load_adapters(self, shelved: ShelvedModel, rows: list[BatchRow]) -> list[BatchRow]:
         """Put cold adapters into slots; rows of one that finds no room stay for a later batch."""
+        table = shelved.model.adapters.table
         in_use = {row.adapter for row in rows if row.adapter is not None}
         left_out: dict[str, ErrorInfo] = {}
         for work in {row.work.job.id: row.work for row in rows}.values():
             digest = work.job.adapter_digest
-            if digest is None or digest in left_out or digest in shelved.model.adapters.table:
+            if digest is None or digest in left_out or digest in table:
                 continue
             error = self._residents.load(shelved.model, work.adapter, in_use=in_use)
+            if error is not None and error.code is Code.OUT_OF_MEMORY and work is rows[0].work:
+                # the others of this batch yield their slots to the oldest job and run in the next
+                error = self._residents.load(shelved.model, work.adapter, in_use={digest})
+                rows = [row for row in rows if row.adapter is None or row.adapter in table or row.work is work]
+                if error is None:
+                    return rows
             if error is not None:
                 left_out[digest] = error
                 in_use.discard(digest)
         kept = [row for row in rows if row.adapter not in left_out]
         for row in rows:
             info = left_out.get(row.adapter or "")
-            # room comes back when this batch is done, but the oldest job had the first choice and found none
+            # room comes back when this batch is done, but the oldest job had all there is and found none
             if info is not None and (row.work is rows[0].work or info.code is not Code.OUT_OF_MEMORY):
                 self._answers.fail(row.work, info)
         return kept

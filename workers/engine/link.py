@@ -24,7 +24,7 @@ from wire.frames import (
 from workers.channel import Channel, ChannelClosed
 from workers.engine.answers import Answers
 from workers.engine.outbox import Outbox
-from workers.engine.pipes import LoadModel, Pipes
+from workers.engine.pipes import Pipes
 from workers.engine.shelf import Shelf
 from workers.engine.works import WaitingRoom, Work
 
@@ -104,16 +104,16 @@ class Link:
                 for job in jobs:
                     work = Work(job, artifacts.get(job.adapter_digest) if job.adapter_digest else None)
                     if self._room.admit(work):
-                        self._pipes.prepare.put(work)
+                        self._pipes.to_prepare(work)
             case Cancel(jobs=ids):
                 self._room.cancel(ids)
                 self._answers.offer_room()
             case Models(models=records):
                 for record in self._shelf.set_records(records):
-                    self._pipes.load.put(LoadModel(record))
+                    self._pipes.models.put(record)
                 self._answers.offer_room()
             case Ensure():
-                self._pipes.load.put(frame)
+                self._pipes.adapters.put(frame)
             case Evict() | Pin():
                 self._pipes.device.put(frame)
                 self._room.nudge()

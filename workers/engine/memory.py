@@ -1,8 +1,9 @@
-"""Out of memory: recognise it, and give back what can be spared."""
+"""Out of memory: give back what can be spared."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Collection
 
 import torch
 
@@ -17,13 +18,6 @@ OUT_OF_MEMORY = ErrorInfo(
 )
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that an allocation failed; torch has no class of its own for host memory."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
 def free_caches() -> None:
     """First step: garbage and the allocator's cache."""
     gc.collect()
@@ -31,13 +25,14 @@ def free_caches() -> None:
         torch.cuda.empty_cache()
 
 
-def evict_idle_adapters(model: LoadedModel, host: HostTier, in_use: set[str]) -> int:
-    """Second step: adapters that no row of the batch uses; returns how many lost their slot."""
+def evict_idle_adapters(model: LoadedModel, host: HostTier, in_use: Collection[str]) -> int:
+    """Second step: adapters outside of ``in_use``, which names those of the whole batch: passes that come later find
+    theirs in place. Returns how many lost their slot."""
     evicted = 0
     while (victim := model.adapters.table.victim(in_use)) is not None:
         model.unload_adapter(victim)
         evicted += 1
-    model.adapters.release_empty()
+    model.adapters.compact()
     host.clear()
     free_caches()
     return evicted

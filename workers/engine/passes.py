@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,12 @@ import structlog
 from wire.errors import Code, ErrorInfo
 from workers.batching.split import split_by_length
 from workers.engine.answers import Answers
-from workers.engine.memory import OUT_OF_MEMORY, evict_idle_adapters, free_caches, is_out_of_memory
+from workers.engine.memory import OUT_OF_MEMORY, evict_idle_adapters, free_caches
 from workers.engine.meter import Meter
 from workers.engine.shelf import ShelvedModel
 from workers.engine.works import Work
 from workers.models.protocol import Vectors
+from workers.oom import is_out_of_memory
 from workers.packing.host import HostTier
 
 log = structlog.get_logger("worker.passes")
@@ -48,15 +50,18 @@ class PassRunner:
         split = split_by_length(lengths, shelved.cost.cost, max_tokens=max_tokens)
         return [[rows[number] for number in numbers] for numbers in split]
 
-    def run_pass(self, shelved: ShelvedModel, rows: list[BatchRow]) -> None:
-        """Run rows in one pass (several when memory is short) and answer the jobs that are complete."""
+    def run_pass(self, shelved: ShelvedModel, rows: list[BatchRow], *, in_use: Collection[str]) -> None:
+        """Run rows in one pass (several when memory is short) and answer the jobs that are complete.
+
+        ``in_use``: adapters of the whole batch, which keep their slots whatever memory is short of.
+        """
         rows = [row for row in rows if not row.work.gone]
         if not rows:
             return
         start = time.perf_counter()
-        vectors = self._forward(shelved, rows)
+        vectors = self._forward(shelved, rows, in_use)
         if vectors is None:
-            self._halve(shelved, rows)
+            self._halve(shelved, rows, in_use)
             return
         seconds = time.perf_counter() - start
         adapters = len({row.adapter for row in rows} - {None})
@@ -64,10 +69,9 @@ class PassRunner:
         shelved.cost.update(tokens=tokens, adapters=adapters, seconds=seconds)
         self._deliver(rows, vectors, seconds)
 
-    def _forward(self, shelved: ShelvedModel, rows: list[BatchRow]) -> Vectors | None:
+    def _forward(self, shelved: ShelvedModel, rows: list[BatchRow], in_use: Collection[str]) -> Vectors | None:
         """Vectors of one pass; ``None`` when it does not fit even after giving memory back."""
         ids, adapters = [row.ids for row in rows], [row.adapter for row in rows]
-        in_use = {name for name in adapters if name is not None}
         for step in range(3):
             try:
                 return shelved.model.forward(ids, adapters)
@@ -82,13 +86,13 @@ class PassRunner:
                 self._meter.evicted(evict_idle_adapters(shelved.model, self._host, in_use))
         return None
 
-    def _halve(self, shelved: ShelvedModel, rows: list[BatchRow]) -> None:
+    def _halve(self, shelved: ShelvedModel, rows: list[BatchRow], in_use: Collection[str]) -> None:
         if len(rows) == 1:
             self._answers.fail(rows[0].work, OUT_OF_MEMORY)
             return
         middle = len(rows) // 2
-        self.run_pass(shelved, rows[:middle])
-        self.run_pass(shelved, rows[middle:])
+        self.run_pass(shelved, rows[:middle], in_use=in_use)
+        self.run_pass(shelved, rows[middle:], in_use=in_use)
 
     def _deliver(self, rows: list[BatchRow], vectors: Vectors, seconds: float) -> None:
         finite = [bool(np.isfinite(vector).all()) for vector in vectors]

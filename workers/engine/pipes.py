@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from wire.errors import ErrorInfo
 from wire.frames import Ensure, Evict, Pin
+from wire.jobs import EmbeddingInputs
 from wire.registry import ModelRecord
 from workers.engine.shelf import ShelvedModel
 from workers.engine.works import Work
@@ -14,6 +15,8 @@ from workers.models.loaded import LoadedModel
 from workers.packing.artifact import PreparedAdapter
 
 CAPACITY = 4096
+_BULK_CHARACTERS = 65_536
+"""A job with more text is tokenized apart: it takes longer than many short jobs together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +26,7 @@ class LoadAdapter:
     work: Work
 
 
-@dataclass(frozen=True, slots=True)
-class LoadModel:
-    """Load a base model, then prepare the jobs that wait for it."""
-
-    record: ModelRecord
-
-
-LoadTask = LoadAdapter | LoadModel | Ensure
+AdapterTask = LoadAdapter | Ensure
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +57,24 @@ DeviceCommand = MakeRoom | Adopt | MakeResident | Evict | Pin
 
 @dataclass(frozen=True, slots=True)
 class Pipes:
-    """Queues into the tokenizer's and the loader's stage; ``None`` ends a stage."""
+    """Queues into the stages; ``None`` ends a stage."""
 
     prepare: queue.Queue[Work | None] = field(default_factory=lambda: queue.Queue(CAPACITY))
+    prepare_bulk: queue.Queue[Work | None] = field(default_factory=lambda: queue.Queue(CAPACITY))
     # an entry per job at most, and credit bounds the jobs; a bound here could lock loader and device against each other
-    load: queue.SimpleQueue[LoadTask | None] = field(default_factory=queue.SimpleQueue)
+    adapters: queue.SimpleQueue[AdapterTask | None] = field(default_factory=queue.SimpleQueue)
+    models: queue.SimpleQueue[ModelRecord | None] = field(default_factory=queue.SimpleQueue)
     device: queue.SimpleQueue[DeviceCommand] = field(default_factory=queue.SimpleQueue)
 
+    def to_prepare(self, work: Work) -> None:
+        """Send a job to the tokenizer's stage for its size."""
+        inputs = work.job.inputs
+        bulk = isinstance(inputs, EmbeddingInputs) and sum(map(len, inputs.texts)) > _BULK_CHARACTERS
+        (self.prepare_bulk if bulk else self.prepare).put(work)
+
     def close(self) -> None:
-        """End both stages after what is queued."""
+        """End the stages after what is queued."""
         self.prepare.put(None)
-        self.load.put(None)
+        self.prepare_bulk.put(None)
+        self.adapters.put(None)
+        self.models.put(None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import queue
+
 import structlog
 
 from wire.errors import Code, ErrorInfo, ShoalError
 from wire.jobs import EmbeddingInputs
 from wire.registry import ModelRecord
 from workers.engine.answers import Answers
-from workers.engine.pipes import LoadAdapter, LoadModel, Pipes
+from workers.engine.pipes import LoadAdapter, Pipes
 from workers.engine.shelf import Shelf
 from workers.engine.works import WaitingRoom, Work
 from workers.packing.host import HostTier
@@ -26,9 +28,9 @@ class Preparer:
         self._pipes = pipes
         self._answers = answers
 
-    def run(self) -> None:
-        """Prepare jobs until the pipe is closed."""
-        while (work := self._pipes.prepare.get()) is not None:
+    def run(self, jobs: queue.Queue[Work | None]) -> None:
+        """Prepare what comes through ``jobs`` until it is closed; two threads may do so side by side."""
+        while (work := jobs.get()) is not None:
             if work.gone:
                 continue
             try:
@@ -45,7 +47,7 @@ class Preparer:
         if found is None:
             return
         if isinstance(found, ModelRecord):
-            self._pipes.load.put(LoadModel(found))
+            self._pipes.models.put(found)
             return
         inputs = work.job.inputs
         if not isinstance(inputs, EmbeddingInputs):
@@ -59,8 +61,8 @@ class Preparer:
         work.prepared = model.kind.prepare(inputs)
         digest = work.job.adapter_digest
         if digest is not None and digest not in model.adapters.table:
-            work.adapter = self._host.get(work.job.model, digest)
+            work.adapter = self._host.get(model.key, digest)
             if work.adapter is None:
-                self._pipes.load.put(LoadAdapter(work))
+                self._pipes.adapters.put(LoadAdapter(work))
                 return
         self._room.make_ready(work)

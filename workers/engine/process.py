@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import torch
@@ -17,8 +18,9 @@ from workers.engine.answers import Answers
 from workers.engine.device import Device
 from workers.engine.devices import open_probe
 from workers.engine.link import Link
-from workers.engine.load import Loader
+from workers.engine.load import AdapterLoader
 from workers.engine.meter import Meter
+from workers.engine.model_loader import ModelLoader
 from workers.engine.outbox import Outbox
 from workers.engine.pipes import Pipes
 from workers.engine.prepare import Preparer
@@ -87,7 +89,8 @@ class Process:
             batch_s=settings.batch_ms / 1e3,
         )
         self._preparer = Preparer(room, shelf, host, pipes, answers)
-        self._loader = Loader(room, shelf, host, pipes, answers, outbox, options)
+        self._adapter_loader = AdapterLoader(room, shelf, host, pipes, answers, outbox)
+        self._model_loader = ModelLoader(room, shelf, pipes, answers, options)
         self._sampler = Sampler(settings.worker_name, probe, room, shelf, residents, meter, outbox)
         self._link = Link(settings.socket_path, hello, room, shelf, pipes, answers, outbox)
 
@@ -97,8 +100,10 @@ class Process:
             signal.signal(number, self._on_signal)
         stages: dict[str, Callable[[], None]] = {
             "writer": self._outbox.run,
-            "tokenizer": self._preparer.run,
-            "loader": self._loader.run,
+            "tokenizer": partial(self._preparer.run, self._pipes.prepare),
+            "bulk tokenizer": partial(self._preparer.run, self._pipes.prepare_bulk),
+            "adapter loader": self._adapter_loader.run,
+            "model loader": self._model_loader.run,
             "sampler": self._sampler.run,
             "link": self._link.run,
             "device": self._device.run,

@@ -12,13 +12,14 @@ from wire.frames import Ensured, Evict, Pin
 from wire.jobs import EmbeddingInputs
 from wire.telemetry import ResidentAdapter, ResidentModel
 from workers.engine.answers import Answers
-from workers.engine.memory import evict_idle_adapters, is_out_of_memory
+from workers.engine.memory import evict_idle_adapters, free_caches
 from workers.engine.meter import Meter
 from workers.engine.outbox import Outbox
 from workers.engine.pipes import Adopt, DeviceCommand, MakeResident, MakeRoom, Pipes
 from workers.engine.shelf import Shelf, ShelvedModel
 from workers.engine.works import WaitingRoom
 from workers.models.loaded import LoadedModel
+from workers.oom import is_device_lost, is_out_of_memory
 from workers.packing.artifact import PreparedAdapter
 from workers.packing.host import HostTier
 from workers.residency import choose_evictions
@@ -90,7 +91,7 @@ class Residents:
             else:
                 self._meter.loaded(evictions=len(evicted))
                 return None
-            self._meter.evicted(evict_idle_adapters(model, self._host, set(in_use)))
+            self._meter.evicted(evict_idle_adapters(model, self._host, in_use))
         return None
 
     def snapshot(self) -> None:
@@ -129,7 +130,51 @@ class Residents:
         """Bytes of base models and of the slots of their adapters."""
         return sum(one.model.size_bytes + one.model.adapters.size_bytes for one in self._shelf.loaded())
 
+    def drop_unlisted(self) -> None:
+        """Free models that left the pool and whose jobs are done."""
+        for model_id in set(self._shelf.unlisted()) - self._room.models_in_use():
+            self._shelf.remove(model_id)
+            self._meter.evicted()
+            log.info("base model dropped, the pool does not serve it any more", model=model_id)
+
     def _adopt(self, shelved: ShelvedModel) -> None:
+        model_id = shelved.model.record.id
+        refused = self._warm_up(shelved)
+        if refused is not None:
+            free_caches()
+            for work in self._shelf.fail(model_id, refused):
+                self._answers.fail(work, refused)
+            return
+        for work in self._shelf.add(shelved):
+            self._pipes.to_prepare(work)
+        cost = shelved.cost.cost
+        log.info(
+            "base model ready",
+            model=model_id,
+            pass_ms=round(cost.fixed_s * 1e3, 2),
+            token_us=round(cost.token_s * 1e6, 1),
+        )
+
+    def _warm_up(self, shelved: ShelvedModel) -> ErrorInfo | None:
+        """Run the first passes; returns why the model cannot be served. The models beside it go on."""
+        for last in (False, True):
+            try:
+                self._first_passes(shelved)
+            except Exception as error:
+                if is_device_lost(error):
+                    raise
+                log.warning("first pass failed", model=shelved.model.record.id, reason=repr(error)[:200])
+                short = is_out_of_memory(error)
+                if last or not short:
+                    code = Code.OUT_OF_MEMORY if short else Code.MODEL_UNLOADABLE
+                    return ErrorInfo(code, f"The model {shelved.model.record.id} failed its first pass: {error!r}.")
+            else:
+                return None
+            for other in self._shelf.loaded():
+                self._meter.evicted(evict_idle_adapters(other.model, self._host, self._room.adapters_in_use()))
+        return None
+
+    def _first_passes(self, shelved: ShelvedModel) -> None:
         model = shelved.model
         row = model.kind.prepare(EmbeddingInputs(texts=["a"])).rows[0]
         for number, (tokens, rows) in enumerate(_WARM_UP):
@@ -139,15 +184,6 @@ class Residents:
             model.forward([ids] * rows, [None] * rows)
             if number:
                 shelved.cost.update(tokens=length * rows, adapters=0, seconds=time.perf_counter() - start)
-        for work in self._shelf.add(shelved):
-            self._pipes.prepare.put(work)
-        cost = shelved.cost.cost
-        log.info(
-            "base model ready",
-            model=model.record.id,
-            pass_ms=round(cost.fixed_s * 1e3, 2),
-            token_us=round(cost.token_s * 1e6, 1),
-        )
 
     def _make_room(self, size_bytes: int) -> ErrorInfo | None:
         held = self._shelf.held(self._room.models_in_use())
@@ -189,7 +225,7 @@ class Residents:
     def _pin(self, digest: str, *, pinned: bool) -> ErrorInfo | None:
         shelved = self._shelf.get(digest)
         if shelved is not None:
-            shelved.pinned = pinned
+            shelved.operator_pin = pinned
             return None
         found = [one.model.adapters.table.get(digest) for one in self._shelf.loaded()]
         residents = [resident for resident in found if resident is not None]

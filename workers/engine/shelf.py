@@ -15,17 +15,29 @@ from workers.models.loaded import LoadedModel
 from workers.residency import HeldModel
 
 RETRY_AFTER_S = 30.0
+UNLISTED_KEPT_S = 30.0
+"""A model that left the pool stays this long: a sidecar that starts anew may not know the whole pool at first."""
 
 
 @dataclass(slots=True, eq=False)
 class ShelvedModel:
-    """A loaded model with what the engine learned of it. ``last_batch`` is monotonic seconds."""
+    """A loaded model with what the engine learned of it. ``last_batch`` and ``unlisted_at`` are monotonic seconds.
+
+    ``operator_pin`` is what a command said last; without one the registry's ``record_pin`` holds.
+    """
 
     model: LoadedModel
     reload_s: float
-    pinned: bool
+    record_pin: bool
+    operator_pin: bool | None = None
+    unlisted_at: float | None = None
     cost: CostModel = field(default_factory=CostModel)
     last_batch: float = field(default_factory=time.monotonic)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the model stays loaded while idle."""
+        return self.record_pin if self.operator_pin is None else self.operator_pin
 
 
 @dataclass(slots=True)
@@ -44,15 +56,14 @@ class Shelf:
         self._parked: dict[str, list[Work]] = {}
         self._failed: dict[str, _Failure] = {}
         self._starting: set[str] = set()
+        self._settled = False
 
     def set_records(self, records: Iterable[ModelRecord]) -> list[ModelRecord]:
         """Take the pool's models; returns pinned ones that are neither loaded nor loading, now marked as loading."""
         with self._lock:
             self._records = {record.id: record for record in records}
-            for model_id, record in self._records.items():
-                held = self._loaded.get(model_id)
-                if held is not None:
-                    held.pinned = held.pinned or record.pinned
+            for model_id, held in self._loaded.items():
+                self._note_listing(model_id, held)
             wanted = [
                 record
                 for model_id, record in self._records.items()
@@ -62,6 +73,7 @@ class Shelf:
                 self._parked[record.id] = []
                 self._starting.add(record.id)
                 self._failed.pop(record.id, None)
+            self._note_settled()
             return wanted
 
     def find(self, work: Work) -> ShelvedModel | ModelRecord | None:
@@ -96,9 +108,11 @@ class Shelf:
         """A model is loaded; returns the jobs that waited for it."""
         with self._lock:
             model_id = shelved.model.record.id
+            self._note_listing(model_id, shelved)
             self._loaded[model_id] = shelved
             self._failed.pop(model_id, None)
             self._starting.discard(model_id)
+            self._note_settled()
             return self._parked.pop(model_id, [])
 
     def fail(self, model_id: str, info: ErrorInfo) -> list[Work]:
@@ -106,6 +120,7 @@ class Shelf:
         with self._lock:
             self._failed[model_id] = _Failure(info, time.monotonic())
             self._starting.discard(model_id)
+            self._note_settled()
             return self._parked.pop(model_id, [])
 
     def remove(self, model_id: str) -> None:
@@ -124,9 +139,18 @@ class Shelf:
 
     @property
     def settled(self) -> bool:
-        """Whether the pool's models are known and no pinned one is still loading."""
+        """Whether the pinned models of the worker's start were loaded or failed; true ever after."""
         with self._lock:
-            return bool(self._records) and not self._starting
+            return self._settled
+
+    def unlisted(self) -> list[str]:
+        """Ids of loaded models that left the pool a while ago."""
+        now = time.monotonic()
+        return [
+            one.model.record.id
+            for one in self.loaded()
+            if one.unlisted_at is not None and now - one.unlisted_at >= UNLISTED_KEPT_S
+        ]
 
     def held(self, in_use: set[str]) -> list[HeldModel]:
         """Loaded models as the eviction policy sees them."""
@@ -141,6 +165,18 @@ class Shelf:
             )
             for one in self.loaded()
         ]
+
+    def _note_listing(self, model_id: str, held: ShelvedModel) -> None:
+        record = self._records.get(model_id)
+        held.record_pin = record is not None and record.pinned
+        if record is not None:
+            held.unlisted_at = None
+        elif held.unlisted_at is None:
+            held.unlisted_at = time.monotonic()
+
+    def _note_settled(self) -> None:
+        # for good: a model registered later must not take the credit for those that are served
+        self._settled = self._settled or (bool(self._records) and not self._starting)
 
     def _holds(self, record: ModelRecord) -> bool:
         held = self._loaded.get(record.id)

@@ -15,6 +15,11 @@ from workers.models.loaded import LoadedModel
 from workers.models.protocol import PreparedInputs, Vectors
 from workers.packing.artifact import PreparedAdapter
 
+_WAITING_SHARES = 4
+_STARTED_SHARES = 16
+"""A job fills at most this part of the room, whatever its size, and less once it runs: it shares each batch with
+others then. So one huge job shuts nobody out, and a flood of them still ends the credit."""
+
 
 @dataclass(slots=True, eq=False)
 class Work:
@@ -41,6 +46,11 @@ class Work:
             return max(1, self.job.token_estimate)
         return sum(map(len, self.prepared.rows[self.rows_done :]))
 
+    def share_tokens(self, room_tokens: int) -> int:
+        """What the job takes of a room of ``room_tokens``."""
+        shares = _WAITING_SHARES if self.started is None else _STARTED_SHARES
+        return min(self.outstanding_tokens, max(1, room_tokens // shares))
+
     def store(self, row: int, vector: Vectors) -> None:
         """Keep one row's vector (dimension,)."""
         if self.vectors is None:
@@ -61,7 +71,8 @@ class WaitingRoom:
     """Every job the worker has, the device thread's wake-up, and the credit given to the sidecar.
 
     The credit covers the running batch and one more, so the device never waits and no stock is held that another
-    machine could run. A job whose guess was too high gives the difference back once it is tokenized.
+    machine could run. A job whose guess was too high gives the difference back once it is tokenized, and one larger
+    than its share of the room counts with the share alone.
     """
 
     room_tokens: int
@@ -157,8 +168,8 @@ class WaitingRoom:
         with self.changed:
             if self.stopping or self.draining:
                 return None
-            outstanding = sum(work.outstanding_tokens for work in self._works.values())
-            limit = self._credit.received_tokens + self.room_tokens - outstanding
+            taken = sum(work.share_tokens(self.room_tokens) for work in self._works.values())
+            limit = self._credit.received_tokens + self.room_tokens - taken
             if limit <= self._credit.limit_tokens:
                 return None
             self._credit.limit_tokens = limit

@@ -28,6 +28,11 @@ class LoadedModel:
     options: ModelOptions
     size_bytes: int
 
+    @property
+    def key(self) -> str:
+        """Names these very weights: a model that is registered anew keeps its id and nothing else."""
+        return f"{self.record.id}@{self.record.digest}"
+
     def prepare_artifact(self, digest: str, artifact: AdapterArtifact) -> PreparedAdapter:
         """Check an artifact against this model. Raises ``ShoalError(ADAPTER_UNLOADABLE)``."""
         return prepare_adapter(

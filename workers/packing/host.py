@@ -9,7 +9,9 @@ from workers.packing.artifact import PreparedAdapter
 
 
 class HostTier:
-    """Prepared adapters by (model id, digest), least recently used dropped first. Safe for several threads."""
+    """Prepared adapters by (key of the loaded model, digest), least recently used dropped first. Safe for several
+    threads.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -74,22 +74,32 @@ class Bank:
     def size_bytes(self) -> int:
         return 4 * (self.a.numel() + self.b.numel())
 
-    def grow(self, capacity: int) -> None:
-        """Make room for ``capacity`` indices, keeping what is there."""
-        for name in ("a", "b"):
-            old: Tensor = getattr(self, name)
-            new = old.new_zeros((capacity, *old.shape[1:]))
-            new[: old.shape[0]] = old
-            setattr(self, name, new)
+    def resize(self, capacity: int) -> None:
+        """Hold ``capacity`` indices, all used ones below it, keeping what is there. When memory is short both tensors
+        stay as they were.
+        """
+        kept = min(capacity, self.a.shape[0])
+        a = self.a.new_zeros((capacity, *self.a.shape[1:]))
+        b = self.b.new_zeros((capacity, *self.b.shape[1:]))
+        a[:kept] = self.a[:kept]
+        b[:kept] = self.b[:kept]
+        self.a, self.b = a, b
+
+    def move(self, index: int, target: int) -> None:
+        """Put what is at ``index`` at ``target``, which holds nothing. Needs no memory."""
+        self.a[target].copy_(self.a[index])
+        self.b[target].copy_(self.b[index])
+        self.used.add(target)
+        self.clear(index)
 
     def write(self, index: int, a: Tensor, b: Tensor) -> None:
         """Put one adapter's pair at ``index``; ranks above the pair's own are zero."""
         rank = a.shape[0]
+        self.used.add(index)  # first: one that fails half-way is cleared
         self.a[index, :, rank:].zero_()
         self.b[index, rank:].zero_()
         self.a[index, :, :rank].copy_(a.t())
         self.b[index, :rank].copy_(b)
-        self.used.add(index)
 
     def clear(self, index: int) -> None:
         """Zero ``index`` so that nothing of its adapter is left for the next one."""
@@ -146,7 +156,7 @@ class PackedLinear(nn.Linear):
             )
             self.banks[bucket] = bank
         elif bank.a.shape[0] < capacity:
-            bank.grow(capacity)
+            bank.resize(capacity)
         return bank
 
 

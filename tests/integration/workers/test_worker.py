@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.artifacts import MINILM_SOURCE, RandomAdapter, minilm_shapes, random_adapter, targets
 from tests.integration.workers.sidecar_end import SidecarEnd, make_job, minilm_record, start_worker, vectors_of
+from tests.unit.workers.conftest import write_tiny_bert
 from wire.errors import Code
 from wire.frames import Cancel, Drain, Ensure, Ensured, Evict, Goodbye, Pin, Progress, Pull, Stats
 from wire.jobs import Job
@@ -151,6 +153,8 @@ def test_cancelled_and_expired_jobs_do_not_run(end: SidecarEnd) -> None:
         Code.MODEL_UNLOADABLE,
         None,
     ]
+    # jobs of one model end in order of arrival: the dropped one would have been answered before the kept one
+    assert dropped.id not in end.results
 
 
 def test_a_job_with_more_rows_than_a_batch_lets_others_pass(end: SidecarEnd) -> None:
@@ -245,6 +249,31 @@ def test_sigterm_finishes_the_running_batch_and_hands_the_rest_back(tmp_path: Pa
         assert answered.isdisjoint(goodbye.unstarted)
         assert answered | set(goodbye.unstarted) == {job.id for job in jobs}
         assert goodbye.unstarted
+    finally:
+        process.kill()
+        process.wait()
+        end.close()
+
+
+def test_a_stage_that_dies_ends_the_process_with_a_failure(tmp_path: Path) -> None:
+    # the model has no vectors for the last words of its tokenizer: the pass fails as a broken device does
+    folder = write_tiny_bert(tmp_path / "model", vocabulary=10)
+    tiny = msgspec.structs.replace(
+        minilm_record(model_id="test/broken"), source=f"path:{folder}", max_tokens=40, dimension=32
+    )
+    end = SidecarEnd(tmp_path / "s")
+    process = start_worker(end)
+    try:
+        end.accept(timeout_s=120)
+        end.start(tiny)
+        good, deadly = make_job(["a small"], model=tiny.id), make_job(["deep water"], model=tiny.id)
+        end.submit(good)
+        assert end.answers(good)[0].error is None
+        end.submit(deadly)
+        assert process.wait(30) == 1
+        assert deadly.id not in end.results
+        running = [frame.running for frame in end.frames if isinstance(frame, Progress)][-1]
+        assert running == [deadly.id], "the sidecar would suspect other jobs"
     finally:
         process.kill()
         process.wait()

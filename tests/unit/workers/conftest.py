@@ -20,13 +20,15 @@ WORDS = [
 ]
 
 
-def write_tiny_bert(folder: Path, *, seed: int = 0) -> Path:
-    """A random two-layer BERT with its tokenizer, as a model directory."""
+def write_tiny_bert(folder: Path, *, seed: int = 0, vocabulary: int = len(WORDS)) -> Path:
+    """A random two-layer BERT with its tokenizer, as a model directory. A ``vocabulary`` smaller than the tokenizer's
+    makes the model fail at the words beyond it.
+    """
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(WORDS),
+        vocab_size=vocabulary,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,

@@ -74,6 +74,22 @@ def test_a_job_of_thousands_of_rows_lets_a_late_single_text_into_the_next_batch(
 
 
 @calm
+@given(st.integers(1, 30), st.integers(600, 20_000), st.booleans())
+def test_any_number_of_huge_jobs_lets_a_late_single_text_into_the_next_batch(
+    huge: int, tokens: int, adapters: bool
+) -> None:
+    waiting = [
+        Candidate(str(number), [64] * 2048, "a" if adapters else None, resident=True, started=True)
+        for number in range(huge)
+    ]
+    late = Candidate("late", [64], None, resident=True)
+    chosen = choose_rows([*waiting, late], Bounds(tokens=tokens, adapters=8, loads=8))
+    assert chosen.get("late") == 1
+    assert chosen["0"] >= 1
+    assert sum(chosen.values()) == tokens // 64, "the batch was not filled"
+
+
+@calm
 @given(st.lists(st.integers(1, 256), min_size=1, max_size=80), st.integers(1, 4096))
 def test_a_split_keeps_every_row_and_never_costs_more_than_one_pass(lengths: list[int], limit: int) -> None:
     cost = Cost(fixed_s=3e-3, token_s=5e-5, adapter_s=0.0)

@@ -176,4 +176,4 @@ def test_memory_grows_with_use_and_stays_below_its_limit(
     assert len(model.adapters.residents()) == 8
     load(model, random_adapter(tiny_shapes, {path: 2}, seed=99), tmp_path)
     assert model.adapters.size_bytes <= limit
-    assert len(model.adapters.residents()) == 1
+    assert len(model.adapters.residents()) >= 6, "more was evicted than the one needed"
