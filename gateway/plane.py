@@ -26,7 +26,8 @@ from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET, MODELS_BUCKET
 
 log = structlog.get_logger(__name__)
 
-FINISH_S = 1.0
+# Together with the cancellations' time below that after which ``end_task`` cancels again: what follows must still run.
+FINISH_S = 0.2
 
 
 @dataclass(slots=True)

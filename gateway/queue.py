@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 # A connection that flaps must not multiply the load for ever.
 MAX_PUBLISHES = 4
+STOP_S = 0.2
 STORE_FAILED = 10077
 
 
@@ -126,7 +127,7 @@ class WorkQueue:
     async def stop(self) -> None:
         """Send the cancellations that are still on their way."""
         if self._cancels:
-            await asyncio.wait(self._cancels, timeout=1.0)
+            await asyncio.wait(self._cancels, timeout=STOP_S)
 
     async def _publish(self, waiter: Waiter) -> None:
         waiter.publishes += 1
