@@ -34,13 +34,13 @@ def resume_worker(*, row: WorkerRow, actor: User | None = None) -> None:
     _command(row, "resume", actor=actor, message=f"Worker {row.machine}/{row.worker} asked to resume")
 
 
-def pin_adapter(*, row: WorkerRow, digest: str, pinned: bool, actor: User | None = None) -> None:
+def pin_resident(*, row: WorkerRow, digest: str, pinned: bool, actor: User | None = None) -> None:
     """Keep a resident adapter or model on a worker, or let it go again. Raises ``ShoalError``, see ``send_command``."""
     verb = "pin" if pinned else "unpin"
     _command(row, verb, actor=actor, digest=digest, message=f"{verb} of {digest[:12]} on {row.machine}/{row.worker}")
 
 
-def evict_adapter(*, row: WorkerRow, digest: str, actor: User | None = None) -> None:
+def evict_resident(*, row: WorkerRow, digest: str, actor: User | None = None) -> None:
     """Free a resident adapter or model unless it is in use. Raises ``ShoalError``, see ``send_command``."""
     _command(row, "evict", actor=actor, digest=digest, message=f"evict of {digest[:12]} on {row.machine}/{row.worker}")
 

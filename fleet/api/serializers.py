@@ -91,6 +91,18 @@ class WorkerSerializer(serializers.Serializer[WorkerRow]):
         return msgspec.to_builtins(row.device)
 
 
+class ResidentForm(serializers.Serializer[Any]):
+    """A resident adapter or model of a worker, as `live` shows it."""
+
+    digest = serializers.RegexField(r"^[0-9a-f]{64}$")
+
+
+class PinForm(ResidentForm):
+    """Whether it stays until this is taken back."""
+
+    pinned = serializers.BooleanField(required=False, default=True)
+
+
 class WorkersSerializer(serializers.Serializer[Any]):
     """``live_available`` is false when Redis could not be read and the rows are the database's last word."""
 

@@ -14,4 +14,6 @@ urlpatterns: list[URLPattern] = [
     path("workers/<str:key>/minutes/", views.MinutesView.as_view(), name="api_worker_minutes"),
     path("workers/<str:key>/drain/", views.DrainView.as_view(), name="api_worker_drain"),
     path("workers/<str:key>/resume/", views.ResumeView.as_view(), name="api_worker_resume"),
+    path("workers/<str:key>/pin/", views.PinView.as_view(), name="api_worker_pin"),
+    path("workers/<str:key>/evict/", views.EvictView.as_view(), name="api_worker_evict"),
 ]

@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 from controlplane.accounts.api.permissions import principal_of
 from fleet.api import serializers
 from fleet.models import BaseModel
-from fleet.operations import drain_worker, resume_worker
+from fleet.operations import drain_worker, evict_resident, pin_resident, resume_worker
 from fleet.queries import list_pools, read_minutes
 from fleet.rows import WorkerRow, find_worker, list_workers
 from fleet.viewers import Viewer, viewer_of
@@ -107,3 +107,25 @@ class ResumeView(OperateView):
         row, actor = self.allowed_worker(request, key)
         resume_worker(row=row, actor=actor)
         return Response(serializers.WorkerSerializer(row).data, status=202)
+
+
+class PinView(OperateView):
+    @extend_schema(request=serializers.PinForm, responses={204: None})
+    def post(self, request: Request, key: str) -> Response:
+        """Keep a resident adapter or model on the worker, or let it go again with `pinned` false."""
+        row, actor = self.allowed_worker(request, key)
+        form = serializers.PinForm(data=request.data)
+        form.is_valid(raise_exception=True)
+        pin_resident(row=row, actor=actor, **form.validated_data)
+        return Response(status=204)
+
+
+class EvictView(OperateView):
+    @extend_schema(request=serializers.ResidentForm, responses={204: None})
+    def post(self, request: Request, key: str) -> Response:
+        """Free a resident adapter or model; the worker refuses while it is in use."""
+        row, actor = self.allowed_worker(request, key)
+        form = serializers.ResidentForm(data=request.data)
+        form.is_valid(raise_exception=True)
+        evict_resident(row=row, actor=actor, **form.validated_data)
+        return Response(status=204)

@@ -58,8 +58,8 @@ class KeyClient:
     async def get(self, path: str, query: dict[str, str] | None = None) -> Any:
         return await self._client.get(path, query or {}, headers=self._headers)
 
-    async def post(self, path: str) -> Any:
-        return await self._client.post(path, headers=self._headers)
+    async def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        return await self._client.post(path, body or {}, content_type="application/json", headers=self._headers)
 
 
 @sync_to_async
@@ -145,6 +145,32 @@ async def test_drain_asks_the_sidecar_and_is_kept_as_an_event(live: str, nats_ur
     assert asked[0] == WorkerCommand(verb="drain", worker="cpu")
     assert (refusal.status_code, refusal.json()["error"]["message"]) == (409, "The worker is draining already.")
     assert [row.kind async for row in Event.objects.filter(kind__startswith="worker.")] == ["worker.drain"]
+
+
+async def test_residents_are_pinned_and_evicted_by_digest(live: str, nats_url: str) -> None:
+    client = await make_client(staff=True)
+    await store(live, make_state("cpu"))
+    asked: list[WorkerCommand] = []
+    sidecar = await nats.connect(nats_url)
+
+    async def answer(message: Msg) -> None:
+        asked.append(decode(message.data, WorkerCommand))
+        await message.respond(encode(CommandReply(ok=True)))
+
+    await sidecar.subscribe(command("box"), cb=answer)
+    await sidecar.flush()
+    try:
+        address, body = "/api/v1/workers/box.cpu/", {"digest": "ab" * 32}
+        for verb, sent in (("pin", body), ("pin", {**body, "pinned": False}), ("evict", body)):
+            reply = await client.post(f"{address}{verb}/", sent)
+            assert reply.status_code == 204, reply.content
+        wrong = await client.post(f"{address}pin/", {"digest": "../x"})
+    finally:
+        await sidecar.close()
+    assert asked == [WorkerCommand(verb=verb, worker="cpu", digest="ab" * 32) for verb in ("pin", "unpin", "evict")]
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "digest")
+    kinds = [row.kind async for row in Event.objects.filter(kind__startswith="worker.").order_by("id")]
+    assert kinds == ["worker.pin", "worker.unpin", "worker.evict"]
 
 
 async def test_a_command_without_a_sidecar_says_so(live: str) -> None:

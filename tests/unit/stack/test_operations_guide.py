@@ -12,13 +12,16 @@ from pydantic_settings import BaseSettings
 from controlplane.settings.environment import Environment
 from controlplane.stack.settings import StackSettings
 from gateway.settings import GatewaySettings
+from loras.validation.settings import ProbeSettings
 from sidecar.settings import SidecarSettings
 from workers.settings import WorkerSettings
 
 PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 GUIDE = (PROJECT / "docs" / "operations.md").read_text()
 UNITS = sorted((PROJECT / "deploy" / "systemd").glob("*.service"))
-CLASSES: list[type[BaseSettings]] = [Environment, StackSettings, GatewaySettings, SidecarSettings, WorkerSettings]
+CLASSES: list[type[BaseSettings]] = [
+    Environment, StackSettings, ProbeSettings, GatewaySettings, SidecarSettings, WorkerSettings,
+]  # fmt: skip
 
 
 def setting_names() -> set[str]:
