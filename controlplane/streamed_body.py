@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django import setup
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.db import close_old_connections
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -32,7 +33,7 @@ class StreamedBody(io.RawIOBase):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._unread = memoryview(b"")
-        self._cut = False
+        self._began = self._cut = False
         self.ended = asyncio.Event()
 
     def readable(self) -> bool:
@@ -42,6 +43,10 @@ class StreamedBody(io.RawIOBase):
         """Fill ``buffer``, less only at the body's end; one trip to the event loop, not one per message."""
         if threading.get_ident() == self._loop_thread:
             raise RuntimeError("a streamed body is read in its request's thread: the event loop would wait for itself")
+        if not self._began:
+            self._began = True
+            # the key was looked up; a slow upload must not keep its database connection for minutes
+            close_old_connections()
         try:
             return asyncio.run_coroutine_threadsafe(self._fill(memoryview(buffer).cast("B")), self._loop).result()
         except CancelledError:

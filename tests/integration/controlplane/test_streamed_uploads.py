@@ -71,6 +71,18 @@ def test_a_large_upload_is_written_once_and_not_held_in_memory(site: Site, web: 
     assert files == {"large.safetensors": (digest.hexdigest(), UPLOAD_BYTES)}
 
 
+def test_a_refused_upload_is_not_written(web: tuple[int, int]) -> None:
+    port, pid = web
+    files = {"file": ("a.safetensors", b"x" * 20 * MIB)}
+    url, headers = f"http://127.0.0.1:{port}/api/v1/adapters/", {"Authorization": "Bearer shoal_wrong"}
+    # with what an upload loads once
+    httpx.post(url, headers=headers, files={"file": ("a", b"x")})
+    written_bytes = counted(pid, "io", "wchar")
+    refused = httpx.post(url, headers=headers, data={"name": "admin/refused"}, files=files, timeout=60)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert counted(pid, "io", "wchar") - written_bytes < MIB
+
+
 @pytest.mark.parametrize("page", ["/api/v1/adapters/", "/upload/"])
 def test_a_connection_cut_in_the_middle_of_the_second_file_leaves_nothing(site: Site, page: str) -> None:
     incoming = site.home / "incoming"

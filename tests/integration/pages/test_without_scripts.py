@@ -149,3 +149,17 @@ def test_signing_out_needs_a_post(site: Site) -> None:
     assert plain.post("/logout/", {}).url.path == "/login/"
     assert plain.http.get("/adapters/", follow_redirects=False).status_code == 302
     plain.http.close()
+
+
+def test_a_note_informs_and_does_not_alarm(plain: PlainBrowser) -> None:
+    report = plain.get("/adapters/acme/support-search/report/")
+    (note,) = set(re.findall(r'<span class="badge [^>]*>.{0,200}?>Note</span>', report))
+    assert "badge-info" in note
+    assert "#info" in note
+
+
+def test_the_admin_names_its_lists(plain: PlainBrowser) -> None:
+    index = plain.get("/admin/")
+    assert re.search(r"Aliases\b", index)
+    assert "Aliass" not in index
+    assert "Outboxs" not in index
