@@ -13,7 +13,7 @@ import torch
 
 from tests.artifacts import RandomAdapter, random_adapter
 from tests.unit.workers.bench import Bench
-from wire.errors import Code
+from wire.errors import Code, ShoalError
 from wire.registry import ModelRecord
 from workers.engine import load as load_module
 from workers.engine import model_loader as model_module
@@ -50,6 +50,7 @@ def code_of(bench: Bench, one: RandomAdapter, path: Path, model: str | None = No
         (MemoryError(), Code.OUT_OF_MEMORY),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Code.OUT_OF_MEMORY),
         (OSError(5, "Input/output error"), Code.ARTIFACT_UNAVAILABLE),
+        (ShoalError(Code.ARTIFACT_UNAVAILABLE, "stale file handle"), Code.ARTIFACT_UNAVAILABLE),
     ],
 )
 def test_a_failure_that_passes_does_not_condemn_the_adapter(
