@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import beat_init, setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
@@ -22,3 +22,13 @@ def keep_django_logging(**_: object) -> None:
     from django.conf import settings
 
     dictConfig(settings.LOGGING)
+
+
+@beat_init.connect  # type: ignore[untyped-decorator]
+def note_beat_started(**_: object) -> None:
+    """Touch a file that says that beat runs: its own schedule is written again only after minutes."""
+    from django.conf import settings
+
+    from controlplane.stack.home import Home
+
+    Home(settings.SHOAL.home).beat_started_path.touch()

@@ -150,19 +150,15 @@ class SocketAnswers:
 
 @dataclass(frozen=True, slots=True)
 class FileTouched:
-    """A file was written since the child started.
-
-    A database file counts in pieces as well: ``dbm`` adds endings of its own.
-    """
+    """A file was written since the child started."""
 
     path: Path
 
     async def __call__(self, started_at: float) -> str | None:
-        for path in self.path.parent.glob(f"{self.path.name}*"):
-            with contextlib.suppress(OSError):
-                # one second of grace: some file systems keep whole seconds
-                if path.stat().st_mtime >= started_at - 1.0:
-                    return None
+        with contextlib.suppress(OSError):
+            # one second of grace: some file systems keep whole seconds
+            if self.path.stat().st_mtime >= started_at - 1.0:
+                return None
         return f"{self.path} is not written yet"
 
 

@@ -57,6 +57,11 @@ class Home:
         return home
 
     @property
+    def beat_started_path(self) -> Path:
+        """Touched by beat whenever it starts."""
+        return self.root / "beat-started"
+
+    @property
     def endpoints_path(self) -> Path:
         return self.root / "endpoints.json"
 

@@ -145,7 +145,7 @@ def _control_plane(plan: Plan) -> list[Part]:
             "beat",
             (*_CELERY, "beat", "--loglevel", "WARNING", "--schedule", str(beat_schedule), "--pidfile", ""),
             environment,
-            check=FileTouched(beat_schedule),
+            check=FileTouched(plan.home.beat_started_path),
             needs=("prepare",),
             stop_stage=StopStage.EDGE,
             niceness=_BACKGROUND,
