@@ -35,7 +35,7 @@ function entryOf(worker) {
     node = blank.content.firstElementChild.cloneNode(true);
     place.append(node);
   }
-  entry = { card: new Card(node), charts: new WorkerCharts(node), series: new Series(), day: null, adapters: [], worker };
+  entry = { card: new Card(node), charts: new WorkerCharts(node), series: new Series(), day: null, adapters: null, worker };
   entry.card.identify(worker);
   entry.charts.build(minutes);
   workers.set(worker.id, entry);
@@ -74,7 +74,8 @@ function paint() {
   for (const { card, charts, series, day, adapters, worker } of workers.values()) {
     const seen_s = Math.max(0, now - worker.last_seen);
     card.showState(worker.state, seen_s, seen_s > STALE_S);
-    card.showAdapters(adapters, now);
+    // unknown until a message lists them: what the server wrote stands
+    if (adapters) card.showAdapters(adapters, now);
     if (minutes === DAY_MINUTES) charts.draw(day ?? new Series(), now);
     else charts.draw(series, Math.floor(now));
   }
@@ -93,7 +94,8 @@ function paintSummary(now) {
   set("utilization", percent(shares.length ? shares.reduce((a, b) => a + b) / shares.length : null));
   set("requests", amount(sum("requests_per_s")));
   set("tokens", amount(sum("tokens_per_s")));
-  set("adapters", fresh.length ? String(new Set(fresh.flatMap(({ adapters }) => adapters.map((a) => a.digest))).size) : UNKNOWN);
+  const known = fresh.filter(({ adapters }) => adapters);
+  set("adapters", known.length ? String(new Set(known.flatMap(({ adapters }) => adapters.map((a) => a.digest))).size) : UNKNOWN);
   const empty = root.querySelector("[data-empty]");
   if (empty) empty.hidden = entries.length > 0 || place.childElementCount > 0;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,25 @@ def test_the_oldest_job_gets_the_room_of_the_others_in_its_batch(
     bench.wait_ready(*works)
     bench.start_device()
     assert [result.error for result in bench.wait_for(*jobs)] == [None] * len(jobs)
+
+
+def test_what_is_resident_is_noted_also_while_batches_follow_each_other_without_a_pause(
+    benches: list[Bench], tiny_record: ModelRecord, tmp_path: Path
+) -> None:
+    bench = Bench(tiny_record)
+    benches.append(bench)
+    one = adapter(bench, seed=1)
+    path = one.write_canonical(tmp_path)
+    bench.start_tokenizer()
+    bench.start_loaders()
+    bench.start_device()
+    limit = time.monotonic() + 2.5
+    while time.monotonic() < limit:
+        job = bench.job(["fish"], adapter=one.digest)
+        bench.submit(job, path)
+        bench.wait_for(job)
+    assert [row.digest for row in bench.residents.adapters] == [one.digest]
+    assert bench.residents.adapters[0].hits > 1
 
 
 def test_an_adapter_above_all_memory_fails_alone(
