@@ -1,21 +1,17 @@
 // uPlot charts of one worker. All charts of the page share one hover line and one time range, and read the page's colours.
 import { amount, percent, UNKNOWN } from "./figures.js";
 
-const share = (value) => (value === null ? UNKNOWN : `${percent(value)} %`);
-const milliseconds = (value) => (value === null ? UNKNOWN : `${amount(value)} ms`);
-const rate = (value) => (value === null ? UNKNOWN : `${amount(value)}/s`);
-
 const UTILIZATION = {
-  title: "Utilization", show: share, ceiling: 1,
+  title: "Utilization", show: percent, ceiling: 1,
   lines: [["utilization", "device", "--chart-1"], ["busy", "busy", "--chart-2"]],
 };
-const REQUESTS = { title: "Requests", show: rate, least: 4, lines: [["requests_per_s", "requests", "--chart-1"]] };
+const REQUESTS = { title: "Requests/s", show: amount, least: 4, lines: [["requests_per_s", "requests", "--chart-1"]] };
 const BATCH = {
   title: "Batch", show: amount, least: 4,
   lines: [["batch_rows", "rows", "--chart-3"], ["batch_adapters", "adapters", "--chart-4"]],
 };
 const QUEUE = {
-  title: "Queue wait", show: milliseconds, least: 4,
+  title: "Queue, ms", show: amount, least: 4,
   lines: [["queue_p50_ms", "p50", "--chart-1"], ["queue_p95_ms", "p95", "--chart-5"]],
 };
 
@@ -86,7 +82,7 @@ class Chart {
   }
 
   tick(value) {
-    if (this.spec.show === share) return `${percent(value)}%`;
+    if (this.spec.show === percent) return `${percent(value)}%`;
     return amount(value).replace(".0", "");
   }
 
