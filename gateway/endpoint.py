@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import structlog
@@ -20,7 +21,7 @@ from wire.registry import Scope as KeyScope
 log = structlog.get_logger(__name__)
 
 
-class Endpoint:
+class Endpoint(ABC):
     """An ASGI application for one path. Subclasses set ``name``, ``method``, ``scopes`` and write ``handle``."""
 
     name = ""
@@ -53,6 +54,7 @@ class Endpoint:
         self._counted[code].inc()
         self.gateway.metrics.seconds.observe(time.perf_counter() - started)
 
+    @abstractmethod
     async def handle(
         self,
         scope: Scope,
@@ -64,7 +66,6 @@ class Endpoint:
         headers: Headers,
     ) -> None:
         """Answer an admitted request. ``headers`` go into the answer, also into that of an error raised here."""
-        raise NotImplementedError
 
     async def _admit(
         self,
