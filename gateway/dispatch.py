@@ -160,7 +160,11 @@ def _checked(result: Result, metrics: Metrics, target: Target, rows: int) -> Emb
             hint="Try again.",
         )
     outputs = result.outputs
-    if outputs is None or outputs.dimension < 1 or len(outputs.vectors) != rows * outputs.dimension * FLOAT_BYTES:
+    if (
+        not isinstance(outputs, EmbeddingOutputs)
+        or outputs.dimension < 1
+        or len(outputs.vectors) != rows * outputs.dimension * FLOAT_BYTES
+    ):
         log.error("answer of wrong size discarded", worker=worker, job=result.job, rows=rows)
         raise ShoalError(Code.INTERNAL, f"Worker {worker} answered with vectors of a wrong size.", hint="Try again.")
     return outputs

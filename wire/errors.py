@@ -39,6 +39,12 @@ class Code(StrEnum):
     IN_USE = "in_use"
     UPLOAD_INVALID = "upload_invalid"
     STORAGE_FULL = "storage_full"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    # resumable uploads
+    OFFSET_MISMATCH = "offset_mismatch"
+    CHECKSUM_MISMATCH = "checksum_mismatch"
+    UPLOAD_EXPIRED = "upload_expired"
+    PROTOCOL_VERSION = "protocol_version"
     # capacity and time
     QUEUE_FULL = "queue_full"
     NO_WORKER = "no_worker"
@@ -96,6 +102,11 @@ HTTP_STATUS: dict[Code, int] = {
     Code.IN_USE: 409,
     Code.UPLOAD_INVALID: 400,
     Code.STORAGE_FULL: 507,
+    Code.QUOTA_EXCEEDED: 403,
+    Code.OFFSET_MISMATCH: 409,
+    Code.CHECKSUM_MISMATCH: 460,
+    Code.UPLOAD_EXPIRED: 410,
+    Code.PROTOCOL_VERSION: 412,
     Code.QUEUE_FULL: 429,
     Code.NO_WORKER: 503,
     Code.QUEUE_UNAVAILABLE: 503,

@@ -15,13 +15,76 @@ class Task(StrEnum):
     """What a job asks of a model."""
 
     EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    CLASSIFY = "classify"
+    TOKEN_CLASSIFY = "token-classify"
+    GENERATE = "generate"
 
 
-class EmbeddingInputs(msgspec.Struct, frozen=True, tag="embeddings"):
-    """Texts to embed, in order. ``truncate`` cuts a text at the model's limit instead of refusing the job."""
+class EmbeddingInputs(msgspec.Struct, frozen=True, tag="embeddings", omit_defaults=True):
+    """Texts to embed, in order. ``truncate`` cuts a text at the model's limit instead of refusing the job.
+
+    ``prompt_name`` names a prompt of the model's sentence-transformers files (``query``, ``document``, …) that is put
+    before each text; without one the model's default prompt is used, if it has one.
+    """
 
     texts: list[str]
     truncate: bool = True
+    prompt_name: str | None = None
+
+
+class RerankInputs(msgspec.Struct, frozen=True, tag="rerank", omit_defaults=True):
+    """Documents to score against one query."""
+
+    query: str
+    documents: list[str]
+    truncate: bool = True
+
+
+class ClassifyInputs(msgspec.Struct, frozen=True, tag="classify", omit_defaults=True):
+    """Texts to label, for ``Task.CLASSIFY`` and ``Task.TOKEN_CLASSIFY``."""
+
+    texts: list[str]
+    truncate: bool = True
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One turn of a chat, as the tokenizer's chat template takes it."""
+
+    role: str
+    content: str
+    name: str | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 leave all tokens in.
+
+    ``logprobs`` is the number of most likely tokens to report beside each chosen one; ``None`` reports none.
+    ``stop`` strings end the text and are not part of it. ``max_tokens`` ``None`` is up to the model's limit.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: list[str] = []
+    logprobs: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    ignore_eos: bool = False
+
+
+class GenerateInputs(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):
+    """One text to continue: ``messages`` go through the chat template, ``prompt`` is taken as it is.
+
+    With ``stream`` parts of the text are sent as they come, numbered from 0; else the whole text at the end.
+    """
+
+    messages: list[Message] = []
+    prompt: str = ""
+    sampling: Sampling = Sampling()
+    stream: bool = False
 
 
 class InputsReference(msgspec.Struct, frozen=True, tag="reference"):
@@ -31,12 +94,15 @@ class InputsReference(msgspec.Struct, frozen=True, tag="reference"):
     size_bytes: int
 
 
-Inputs = EmbeddingInputs | InputsReference
+TaskInputs = EmbeddingInputs | RerankInputs | ClassifyInputs | GenerateInputs
+Inputs = TaskInputs | InputsReference
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request on the work queue.
 
+    ``model`` and ``model_digest`` name what has weights of its own: a base model, or a version served ``merged`` or
+    ``full`` (see ``wire.registry.ModelRecord``). ``adapter_digest`` is set for a ``packed`` version alone.
     ``deadline`` and ``published`` are seconds since the epoch (UTC). ``token_estimate`` is the gateway's guess of
     the tokens of all inputs together; sidecars and workers count room in it. ``version`` is for people (logs, UI).
     """
@@ -66,8 +132,72 @@ class EmbeddingOutputs(msgspec.Struct, frozen=True, tag="embeddings"):
     truncated: int = 0
 
 
+class RerankOutputs(msgspec.Struct, frozen=True, tag="rerank"):
+    """A relevance score per document, in input order; larger is more relevant."""
+
+    scores: list[float]
+    tokens: int
+    truncated: int = 0
+
+
+class ClassifyOutputs(msgspec.Struct, frozen=True, tag="classify"):
+    """``scores[i][j]`` is the probability of ``labels[j]`` for text ``i``: a softmax, or a sigmoid per label when
+    ``multi_label``; a regression head gives its plain output."""
+
+    labels: list[str]
+    scores: list[list[float]]
+    tokens: int
+    truncated: int = 0
+    multi_label: bool = False
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """A labelled span of a text; ``start`` and ``end`` count characters, ``score`` is the mean probability."""
+
+    label: str
+    score: float
+    start: int
+    end: int
+
+
+class TokenClassifyOutputs(msgspec.Struct, frozen=True, tag="token-classify"):
+    """Entities of each text, in order of their start."""
+
+    entities: list[list[Entity]]
+    labels: list[str]
+    tokens: int
+    truncated: int = 0
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """A token's text and natural-log probability; ``top`` are the most likely tokens at its place."""
+
+    token: str
+    logprob: float
+    top: list[tuple[str, float]] = []
+
+
+class GenerateOutputs(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):
+    """Generated text: of one part when the job streams, else all of it.
+
+    ``finish_reason`` (``stop`` or ``length``) is set on the last part alone, whose counts are those of the whole job.
+    ``cached_tokens`` of the prompt came from another request with the same beginning.
+    """
+
+    text: str
+    logprobs: list[TokenLogprob] = []
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+Outputs = EmbeddingOutputs | RerankOutputs | ClassifyOutputs | TokenClassifyOutputs | GenerateOutputs
+
+
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A worker's answer to one job: either ``outputs`` or ``error``. ``number`` counts streamed parts from 0.
+    """A worker's answer to one job: either ``outputs`` or ``error``. ``number`` counts streamed parts from 0; parts
+    that are not ``final`` are passed on at once and acknowledge nothing.
 
     ``queue_ms`` is from ``Job.published`` to the start of the batch, ``compute_ms`` the batch's forward time.
     """
@@ -75,7 +205,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str
     model_digest: str = ""
     adapter_digest: str | None = None
-    outputs: EmbeddingOutputs | None = None
+    outputs: Outputs | None = None
     error: ErrorInfo | None = None
     number: int = 0
     final: bool = True

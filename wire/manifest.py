@@ -18,10 +18,28 @@ class ModuleShape(msgspec.Struct, frozen=True):
     bias: bool = False
 
 
+class HeadTensor(msgspec.Struct, frozen=True):
+    """One tensor of a task head, named as transformers' ``…For<Task>`` class names it. -1 in ``shape`` stands for the
+    number of labels."""
+
+    name: str
+    shape: list[int]
+
+
+class TaskHead(msgspec.Struct, frozen=True):
+    """The head that an adapter for ``task`` brings along. ``prefix`` is the attribute under which the ``…For<Task>``
+    class holds the base model (``bert``, ``model``, …)."""
+
+    task: Task
+    prefix: str
+    tensors: list[HeadTensor]
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """Facts of a base model. ``digest`` is the SHA-256 over its weight files in name order.
 
     ``family`` is the transformers ``model_type``; ``packable`` are the paths of linear modules that slots can serve.
+    ``heads`` are those that adapters may bring for tasks beside the model's own.
     """
 
     id: str
@@ -39,3 +57,4 @@ class Manifest(msgspec.Struct, frozen=True):
     tokenizer_fingerprint: str
     modules: list[ModuleShape]
     packable: list[str]
+    heads: list[TaskHead] = []

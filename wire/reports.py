@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from wire.jobs import Task
 from wire.registry import Mode
 
 
@@ -99,7 +100,11 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class AdapterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a valid adapter is, for pages and clients. ``rank`` is the largest rank, ``targets`` short module names."""
+    """What a valid upload is, for pages and clients. ``rank`` is the largest rank, ``targets`` short module names.
+
+    ``tasks`` are those it serves, ``labels`` those of its head. ``architecture``, ``dimension``, ``max_tokens`` and
+    ``vocabulary`` are set for a fine-tune, whose model record needs them.
+    """
 
     base_model: str = ""
     rank: int = 0
@@ -111,10 +116,19 @@ class AdapterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: int = 0
     size_bytes: int = 0
     has_effect: bool = True
+    tasks: list[Task] = []
+    labels: list[str] = []
+    architecture: str = ""
+    dimension: int | None = None
+    max_tokens: int | None = None
+    vocabulary: int | None = None
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a validation found. ``digest`` and ``facts`` are set once the canonical artifact was written."""
+    """Everything a validation found. ``digest`` and ``facts`` are set once the canonical artifact was written.
+
+    ``kind`` is ``lora`` or ``full``: what the upload turned out to be.
+    """
 
     rows: list[Row]
     question: Question | None = None
@@ -123,6 +137,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     mode_reason: str = ""
     facts: AdapterFacts = AdapterFacts()
     seconds: float = 0.0
+    kind: str = "lora"
 
     @property
     def failed(self) -> bool:

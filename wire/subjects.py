@@ -17,6 +17,7 @@ PAYLOAD_BUCKET = "payloads"
 LANE = "0"
 TELEMETRY_ALL = "telemetry.>"
 PRESENCE_ALL = "presence.>"
+USAGE_ALL = "usage.*"
 CANCEL_ALL = "cancel.*"
 DEMAND_ALL = "demand.>"
 
@@ -87,3 +88,8 @@ def telemetry(machine: str, worker: str) -> str:
 def command(machine: str) -> str:
     """Request/reply subject on which a sidecar takes commands for its workers (drain, resume, pin, evict)."""
     return f"command.{encode_token(machine)}"
+
+
+def usage(gateway_id: str) -> str:
+    """Once a second each gateway says here what its ended requests ran on and how they went."""
+    return f"usage.{gateway_id}"

@@ -17,7 +17,8 @@ class WorkerState(StrEnum):
 
 
 class ResidentModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A base model held in device memory."""
+    """A model held in memory: a base model, or a version with weights of its own (``version``). ``tier`` is
+    ``device`` or ``host``; ``size_bytes`` is measured. Times are seconds since the epoch."""
 
     id: str
     digest: str
@@ -25,6 +26,12 @@ class ResidentModel(msgspec.Struct, frozen=True, omit_defaults=True):
     pinned: bool
     slots: int
     slots_used: int
+    tier: str = "device"
+    version: str | None = None
+    hits: int = 0
+    loaded: float | None = None
+    last_used: float | None = None
+    dtype: str | None = None
 
 
 class ResidentAdapter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +47,17 @@ class ResidentAdapter(msgspec.Struct, frozen=True, omit_defaults=True):
     last_used: float
     tier: str = "device"
     version: str | None = None
+
+
+class Eviction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that left a tier. ``kind`` is ``model`` or ``adapter``; ``reason`` is a sentence for people."""
+
+    kind: str
+    digest: str
+    reason: str
+    at: float
+    tier: str = "device"
+    name: str | None = None
 
 
 class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,7 +79,9 @@ class WorkerSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``busy`` is the share of the second in which the device ran a batch (0 to 1). ``batch_rows`` and
     ``batch_adapters`` list every batch of the second; ``queue_ms`` every job's wait. ``process_bytes`` is the
-    worker's resident set, ``reserved_bytes`` what its engine has reserved on the device.
+    worker's resident set, ``reserved_bytes`` what its engine has reserved on the device, ``budget_bytes`` what it may.
+    ``generating`` counts texts in the making, ``generated_tokens`` those of the second, ``cache_bytes`` the memory of
+    their keys and values. ``evicted`` are the evictions of the second.
     """
 
     worker: str
@@ -85,6 +105,13 @@ class WorkerSample(msgspec.Struct, frozen=True, omit_defaults=True):
     reserved_bytes: int | None
     models: list[ResidentModel]
     adapters: list[ResidentAdapter]
+    evicted: list[Eviction] = []
+    budget_bytes: int | None = None
+    host_bytes: int | None = None
+    host_budget_bytes: int | None = None
+    generating: int | None = None
+    generated_tokens: int | None = None
+    cache_bytes: int | None = None
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -135,6 +135,7 @@ class Consumer:
         inputs = job.inputs
         if isinstance(inputs, InputsReference):
             inputs = codec.decode(await get_payload(self.connection.jetstream(), inputs.name), EmbeddingInputs)
+        assert isinstance(inputs, EmbeddingInputs)
         result = self.respond(job, inputs)
         if result is not None:
             await self.connection.publish(job.reply, codec.encode(result))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tests.artifacts import MINILM_ID, MINILM_SOURCE
 from wire.codec import encode
 from wire.frames import Batch, Hello, Models, Pull, Results, SidecarFrame, WorkerFrame
-from wire.jobs import EmbeddingInputs, Job, Result, Task
+from wire.jobs import EmbeddingInputs, EmbeddingOutputs, Job, Result, Task
 from wire.registry import ModelRecord
 
 Frame = TypeVar("Frame", bound=msgspec.Struct)
@@ -72,7 +72,7 @@ def make_job(
 
 def vectors_of(result: Result) -> NDArray[np.float32]:
     """A result's vectors (rows, dimension)."""
-    assert result.outputs is not None, result.error
+    assert isinstance(result.outputs, EmbeddingOutputs), result.error
     return np.frombuffer(result.outputs.vectors, dtype="<f4").reshape(-1, result.outputs.dimension)
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.artifacts import MINILM_SOURCE, RandomAdapter, minilm_shapes, random_adapter, targets
 from tests.integration.workers.sidecar_end import SidecarEnd, make_job, minilm_record, start_worker, vectors_of
 from wire.errors import Code
+from wire.jobs import EmbeddingOutputs
 from wire.frames import Cancel, Drain, Ensure, Ensured, Evict, Pin, Progress, Pull, Stats
 from wire.registry import ModelRecord
 from wire.telemetry import WorkerState
@@ -125,7 +126,7 @@ def test_long_texts_are_cut_or_refused_by_name(end: SidecarEnd) -> None:
     huge = make_job(["water " * 300_000])
     end.submit(cut, refused, huge)
     answers = end.answers(cut, refused, huge)
-    assert answers[0].outputs is not None
+    assert isinstance(answers[0].outputs, EmbeddingOutputs)
     assert (answers[0].outputs.truncated, answers[0].outputs.tokens) == (1, 256 + 3)
     assert answers[1].error is not None
     assert answers[1].error.code is Code.INPUT_TOO_LONG

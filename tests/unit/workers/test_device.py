@@ -13,6 +13,7 @@ import pytest
 from tests.artifacts import RandomAdapter, random_adapter
 from tests.unit.workers.bench import Bench, limit_memory
 from wire.errors import Code
+from wire.jobs import EmbeddingOutputs
 from wire.frames import Progress, Results
 from wire.registry import ModelRecord
 from workers.models import ModelOptions
@@ -52,7 +53,7 @@ def test_a_pass_short_of_memory_leaves_the_adapters_of_the_batch_s_later_passes(
     bench.wait_ready(*[bench.submit(job, path) for job, path in zip(jobs, paths, strict=True)])
     bench.start_device()
     for result, vector in zip(bench.wait_for(*jobs), expected, strict=True):
-        assert result.outputs is not None, result.error
+        assert isinstance(result.outputs, EmbeddingOutputs), result.error
         found = np.frombuffer(result.outputs.vectors, "<f4").reshape(-1, 32)
         np.testing.assert_allclose(found, np.broadcast_to(vector, found.shape), atol=1e-5)
 

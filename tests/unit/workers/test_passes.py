@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.artifacts import random_adapter
 from tests.unit.workers.bench import Bench, limit_memory
 from wire.errors import Code
+from wire.jobs import EmbeddingOutputs
 from wire.registry import ModelRecord
 from workers.packing.artifact import read_artifact
 
@@ -42,7 +43,7 @@ def test_a_batch_is_halved_until_it_fits_and_only_the_job_too_large_alone_fails(
     assert error is not None
     assert error.code is Code.OUT_OF_MEMORY
     for result in bench.wait_for(*[work.job for work in works]):
-        assert result.outputs is not None
+        assert isinstance(result.outputs, EmbeddingOutputs)
         np.testing.assert_allclose(np.frombuffer(result.outputs.vectors, "<f4").reshape(2, -1), expected, atol=1e-5)
 
 
@@ -65,7 +66,7 @@ def test_a_half_that_is_short_of_memory_leaves_the_adapters_of_the_other_half(be
     works = [bench.admit(["fish", "fish"], adapter=digest) for digest in digests]
     bench.run_pass(*works)
     for result, vector in zip(bench.wait_for(*[work.job for work in works]), expected, strict=True):
-        assert result.outputs is not None, result.error
+        assert isinstance(result.outputs, EmbeddingOutputs), result.error
         found = np.frombuffer(result.outputs.vectors, "<f4").reshape(2, -1)
         np.testing.assert_allclose(found, np.stack([vector, vector]), atol=1e-5)
     assert idle not in bench.model.adapters.table
