@@ -17,7 +17,7 @@ class Task(StrEnum):
     EMBEDDINGS = "embeddings"
     RERANK = "rerank"
     CLASSIFY = "classify"
-    TOKEN_CLASSIFY = "token-classify"
+    TOKEN_CLASSIFY = "token-classify"  # noqa: S105
     GENERATE = "generate"
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.artifacts import MINILM_SOURCE, RandomAdapter, minilm_shapes, random_adapter, targets
 from tests.integration.workers.sidecar_end import SidecarEnd, make_job, minilm_record, start_worker, vectors_of
 from wire.errors import Code
-from wire.jobs import EmbeddingOutputs
 from wire.frames import Cancel, Drain, Ensure, Ensured, Evict, Pin, Progress, Pull, Stats
+from wire.jobs import EmbeddingOutputs
 from wire.registry import ModelRecord
 from wire.telemetry import WorkerState
 from workers.models import ModelOptions, load_model

@@ -13,8 +13,8 @@ import pytest
 from tests.artifacts import RandomAdapter, random_adapter
 from tests.unit.workers.bench import Bench, limit_memory
 from wire.errors import Code
-from wire.jobs import EmbeddingOutputs
 from wire.frames import Progress, Results
+from wire.jobs import EmbeddingOutputs
 from wire.registry import ModelRecord
 from workers.models import ModelOptions
 from workers.packing.artifact import read_artifact
