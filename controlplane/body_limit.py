@@ -9,6 +9,7 @@ import structlog
 from django.conf import settings
 
 from controlplane.api.errors import error_body
+from controlplane.upload_types import CHUNK_TYPE
 from wire.codec import encode_json
 from wire.errors import Code, ErrorInfo
 
@@ -77,8 +78,11 @@ class _Counter:
 
 
 def _limit_bytes(content_type: bytes) -> int:
-    if content_type.lower().startswith(b"multipart/form-data"):
+    kind = content_type.lower()
+    if kind.startswith(b"multipart/form-data"):
         return int(settings.SHOAL.upload_max_bytes) + ENVELOPE_BYTES
+    if kind.startswith(CHUNK_TYPE):
+        return int(settings.SHOAL.upload_max_bytes)
     return SMALL_BODY_BYTES
 
 

@@ -13,6 +13,8 @@ from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.db import close_old_connections
 
+from controlplane.upload_types import CHUNK_TYPE
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -99,7 +101,8 @@ class StreamedRequest(ASGIRequest):
 
 
 class StreamingHandler(ASGIHandler):
-    """Django's handler, but form uploads that announce their length begin before their body has arrived."""
+    """Django's handler, but form uploads that announce their length, and chunks of resumable uploads, begin before their
+    body has arrived."""
 
     request_class = StreamedRequest
 
@@ -124,8 +127,11 @@ def streaming_application() -> StreamingHandler:
 
 
 def _streams(scope: Any) -> bool:
-    """Without a length Django's form parser reads nothing, so such a body is counted and spooled as ever."""
+    """Without a length Django's form parser reads nothing, so such a body is counted and spooled as ever; a chunk is
+    read by its own view until it ends."""
     headers = {name.lower(): value for name, value in scope["headers"]}
-    form: bool = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
+    kind: bytes = headers.get(b"content-type", b"").lower()
+    if kind.startswith(CHUNK_TYPE):
+        return scope["method"] in {"PATCH", "POST"}
     known_length: bool = headers.get(b"content-length", b"").isdigit()
-    return form and known_length and scope["method"] == "POST"
+    return kind.startswith(b"multipart/form-data") and known_length and scope["method"] == "POST"

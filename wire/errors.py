@@ -42,6 +42,7 @@ class Code(StrEnum):
     QUOTA_EXCEEDED = "quota_exceeded"
     # resumable uploads
     OFFSET_MISMATCH = "offset_mismatch"
+    UPLOAD_LOCKED = "upload_locked"
     CHECKSUM_MISMATCH = "checksum_mismatch"
     UPLOAD_EXPIRED = "upload_expired"
     PROTOCOL_VERSION = "protocol_version"
@@ -104,6 +105,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.STORAGE_FULL: 507,
     Code.QUOTA_EXCEEDED: 403,
     Code.OFFSET_MISMATCH: 409,
+    Code.UPLOAD_LOCKED: 423,
     Code.CHECKSUM_MISMATCH: 460,
     Code.UPLOAD_EXPIRED: 410,
     Code.PROTOCOL_VERSION: 412,

@@ -10,10 +10,10 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from unfold.admin import ModelAdmin
+from unfold.admin import ModelAdmin, StackedInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from controlplane.accounts.models import ApiKey, Membership, Team
+from controlplane.accounts.models import ApiKey, Membership, Team, TeamQuota
 from controlplane.accounts.services import create_team_for, revoke_api_key
 from controlplane.read_only_admin import ReadOnlyAdmin, acting_user
 
@@ -45,10 +45,17 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]  # unfold 
     pass
 
 
+class QuotaInline(StackedInline):  # type: ignore[misc]  # unfold has no types
+    """Limits of the team; empty ones are the site's defaults."""
+
+    model = TeamQuota
+
+
 @admin.register(Team)
 class TeamAdmin(ModelAdmin):  # type: ignore[misc]  # unfold has no types
     list_display = ["name", "created_at"]
     search_fields = ["name"]
+    inlines = [QuotaInline]
 
 
 @admin.register(Membership)

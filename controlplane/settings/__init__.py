@@ -115,6 +115,8 @@ STATICFILES_FINDERS = [
 
 SHOAL_INCOMING_DIR = SHOAL.home / "incoming"
 SHOAL_INCOMING_DIR.mkdir(parents=True, exist_ok=True)
+SHOAL_UPLOADS_DIR = SHOAL.home / "uploads"
+SHOAL_UPLOADS_DIR.mkdir(parents=True, exist_ok=True)
 FILE_UPLOAD_HANDLERS = ["loras.uploads.handlers.IncomingUploadHandler"]
 FILE_UPLOAD_TEMP_DIR = str(SHOAL_INCOMING_DIR)
 DATA_UPLOAD_MAX_NUMBER_FILES = SHOAL.upload_max_files

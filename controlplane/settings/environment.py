@@ -39,6 +39,12 @@ class Environment(ProcessSettings):
     gateway_url: str = Field("", validation_alias="SHOAL_GATEWAY_URL")
     upload_max_bytes: int = Field(2 * 1024**3, validation_alias="SHOAL_UPLOAD_MAX_BYTES", gt=0)
     upload_max_files: int = Field(500, validation_alias="SHOAL_UPLOAD_MAX_FILES", gt=0)
+    # what a team may keep; an administrator sets other limits for single teams
+    quota_stored_bytes: int = Field(50 * 1024**3, validation_alias="SHOAL_QUOTA_STORED_BYTES", gt=0)
+    quota_adapters: int = Field(2_000, validation_alias="SHOAL_QUOTA_ADAPTERS", gt=0)
+    quota_versions: int = Field(500, validation_alias="SHOAL_QUOTA_VERSIONS", gt=0)
+    quota_uploads: int = Field(200, validation_alias="SHOAL_QUOTA_UPLOADS", gt=0)
+    upload_expires_s: float = Field(24 * 3600.0, validation_alias="SHOAL_UPLOAD_EXPIRES_S", gt=0)
     validation_timeout_s: float = Field(60.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
     validation_memory_bytes: int = Field(4 * 1024**3, validation_alias="SHOAL_VALIDATION_MEMORY_BYTES", gt=0)
     # 0 stands for what the time limit asks for; read ``sweep_after_s``
