@@ -58,3 +58,15 @@ class Manifest(msgspec.Struct, frozen=True):
     modules: list[ModuleShape]
     packable: list[str]
     heads: list[TaskHead] = []
+
+
+class Blueprint(msgspec.Struct, frozen=True):
+    """What a fine-tune's own configuration implies, made by the worker package without its weights' numbers.
+
+    ``tensors`` are all that the architecture's class holds, under its own names and in storage order; ``optional`` are
+    those of them that may be absent from its files: tied to another, or made anew when the model is built.
+    """
+
+    manifest: Manifest
+    tensors: list[HeadTensor]
+    optional: list[str]

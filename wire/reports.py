@@ -33,8 +33,14 @@ class Finding(StrEnum):
     SEVERAL_ADAPTERS = "SEVERAL_ADAPTERS"
     LFS_POINTER = "LFS_POINTER"
     PICKLE_UNSAFE = "PICKLE_UNSAFE"
+    PICKLE_CONVERTED = "PICKLE_CONVERTED"
     FORMAT_UNSUPPORTED = "FORMAT_UNSUPPORTED"
+    FORMAT_MLX = "FORMAT_MLX"
+    FORMAT_KOHYA = "FORMAT_KOHYA"
+    FORMAT_DIFFUSERS = "FORMAT_DIFFUSERS"
+    FORMAT_GGUF = "FORMAT_GGUF"
     FULL_MODEL = "FULL_MODEL"
+    SHARD_MISSING = "SHARD_MISSING"
     # safetensors header
     TRUNCATED = "TRUNCATED"
     HEADER_INVALID = "HEADER_INVALID"
@@ -52,6 +58,14 @@ class Finding(StrEnum):
     UNDECLARED_DORA = "UNDECLARED_DORA"
     TASK_MISMATCH = "TASK_MISMATCH"
     HEAD_MISSING = "HEAD_MISSING"
+    LABELS_INFERRED = "LABELS_INFERRED"
+    # a fine-tune's own files
+    CUSTOM_CODE = "CUSTOM_CODE"
+    ARCHITECTURE_UNSUPPORTED = "ARCHITECTURE_UNSUPPORTED"
+    TENSORS_MISSING = "TENSORS_MISSING"
+    TENSORS_UNUSED = "TENSORS_UNUSED"
+    TOKENIZER_MISSING = "TOKENIZER_MISSING"
+    TOKENIZER_INVALID = "TOKENIZER_INVALID"
     # base model, names, shapes
     BASE_MODEL_UNKNOWN = "BASE_MODEL_UNKNOWN"
     BASE_MODEL_CHANGED = "BASE_MODEL_CHANGED"
@@ -92,7 +106,10 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The one fact that ``needs_input`` asks for: the field to send and the values that fit."""
+    """The one fact that ``needs_input`` asks for: the field to send and the values that fit.
+
+    ``field`` is ``base_model``, ``kind`` (``lora`` or ``full``) or ``choice`` (which folder or file of the upload).
+    """
 
     field: str
     text: str

@@ -11,7 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
+from wire.jobs import Task
 from wire.manifest import Manifest
+from wire.registry import Mode
 from wire.reports import Report, Row
 
 PROBE_TOLERANCE = 1e-4
@@ -43,7 +45,9 @@ class ValidationRequest(msgspec.Struct, frozen=True):
     ``work_dir`` is an empty directory of the caller's, on the same file system as it keeps artifacts; the
     caller removes it. ``manifests`` (or ``manifest_paths``: JSON files) are the registered base models.
     ``wanted_base_model`` is an id the uploader named, or "" to take the base from the upload. ``max_rank``
-    is the largest rank a slot holds.
+    is the largest rank a slot holds. ``wanted_kind`` (``lora`` or ``full``) and ``wanted_choice`` (one of the
+    question's choices: a folder or file of the upload, ``.`` for its top folder) are what the uploader said or
+    answered; "" takes what the upload turns out to be, and asks where that is not clear.
     """
 
     files: list[UploadedFile]
@@ -53,10 +57,18 @@ class ValidationRequest(msgspec.Struct, frozen=True):
     wanted_base_model: str = ""
     max_rank: int = 64
     archive: ArchiveLimits = ArchiveLimits()
+    wanted_kind: str = ""
+    wanted_choice: str = ""
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
-    """Compare the worker's serving path on ``canonical_path`` with PEFT's on ``peft_dir``.
+    """Compare the worker's serving path on ``canonical_path`` with an independent one.
+
+    An adapter (``kind`` ``lora``) is compared with PEFT on ``peft_dir``, served ``packed`` or ``merged`` as ``mode``
+    says. The keys in ``peft_dir`` are those of the model class for ``task``: for ``classify`` and ``token-classify``
+    transformers' class of the base with ``labels`` outputs, its head in ``modules_to_save``; for ``generate`` the
+    causal model; else the encoder. A fine-tune (``kind`` ``full``) is compared with plain transformers on
+    ``model_dir``, an ordinary folder with the upload's own files; it has no base, so that ``base_…`` are empty.
 
     ``digest`` is the SHA-256 of the canonical file, ``base_digest`` that of the base model's weights.
     ``tolerance`` is the largest allowed absolute difference of any output value. ``expect_effect`` is false
@@ -74,6 +86,12 @@ class ProbeRequest(msgspec.Struct, frozen=True):
     max_rank: int
     expect_effect: bool = True
     tolerance: float = PROBE_TOLERANCE
+    kind: str = "lora"
+    mode: Mode = Mode.PACKED
+    task: Task = Task.EMBEDDINGS
+    labels: list[str] = []
+    problem: str = "single_label_classification"
+    model_dir: str = ""
 
 
 class ProbeEnding(StrEnum):

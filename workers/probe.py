@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from confinement.limits import GIB, ProcessLimits, add_limits, limits_of
 from wire.codec import decode_json, encode_json
 from wire.validation import ProbeRequest
 
-_GIB = 1024**3
+# a probe writes nothing of size: its report, and the small files of a model folder
+_DEFAULTS = ProcessLimits(file_bytes=GIB)
 # One thread each: a process that has run a parallel region must not fork, since the child waits for threads that
 # do not exist in it. These are read when the libraries are first imported, which happens after main() began.
 _SINGLE_THREADED = {
@@ -28,34 +28,11 @@ _SINGLE_THREADED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeLimits:
-    """Bounds of the process that touches an adapter."""
-
-    memory_bytes: int
-    cpu_s: int
-    file_bytes: int
-    open_files: int
-
-    def apply(self) -> None:
-        """Bound the calling process for good."""
-        for kind, amount in (
-            (resource.RLIMIT_AS, self.memory_bytes),
-            (resource.RLIMIT_CPU, self.cpu_s),
-            (resource.RLIMIT_FSIZE, self.file_bytes),
-            (resource.RLIMIT_NOFILE, self.open_files),
-            (resource.RLIMIT_CORE, 0),
-        ):
-            _, hard = resource.getrlimit(kind)
-            allowed = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-            resource.setrlimit(kind, (allowed, allowed))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """One probe from stdin, or a server until SIGTERM."""
     options = _parse(arguments)
     os.environ.update(_SINGLE_THREADED)
-    limits = ProbeLimits(options.memory_bytes, options.cpu_s, options.file_bytes, options.open_files)
+    limits = limits_of(options)
     if options.serve is not None:
         from workers.logs import configure_logs
         from workers.probe_server import serve
@@ -90,10 +67,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--children", type=int, default=2, help="probes at the same time")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="wall clock of one probe")
-    parser.add_argument("--memory-bytes", type=int, default=4 * _GIB)
-    parser.add_argument("--cpu-s", type=int, default=60)
-    parser.add_argument("--file-bytes", type=int, default=_GIB)
-    parser.add_argument("--open-files", type=int, default=256)
+    add_limits(parser, _DEFAULTS)
     return parser.parse_args(arguments)
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import structlog
 
+from confinement.limits import ProcessLimits
 from wire.codec import WireDecodeError, decode_json, encode_json
 from wire.errors import ShoalError
 from wire.validation import ProbeEnding, ProbeReply, ProbeRequest
-from workers.probe import ProbeLimits
 from workers.probe_rows import failure
 from workers.probe_run import ProbeBase, load_base, probe_adapter
 
@@ -48,7 +48,7 @@ class _Child:
 class ProbeServer:
     """Owns the socket, the loaded base models, and the children that run."""
 
-    def __init__(self, path: Path, *, limits: ProbeLimits, timeout_s: float, children: int) -> None:
+    def __init__(self, path: Path, *, limits: ProcessLimits, timeout_s: float, children: int) -> None:
         self._path = path
         self._limits = limits
         self._timeout_s = timeout_s
@@ -203,7 +203,7 @@ class ProbeServer:
         log.info("probe server stopped", socket=str(self._path))
 
 
-def serve(path: Path, *, limits: ProbeLimits, timeout_s: float, children: int, preload: list[str]) -> None:
+def serve(path: Path, *, limits: ProcessLimits, timeout_s: float, children: int, preload: list[str]) -> None:
     """Run the probe server until it is told to stop."""
     server = ProbeServer(path, limits=limits, timeout_s=timeout_s, children=children)
     for source in preload:
