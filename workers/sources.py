@@ -7,9 +7,38 @@ import importlib.util
 from pathlib import Path
 
 from wire.errors import Code, ShoalError
+from wire.registry import ModelRecord
+from workers.bundles import unpack_bundle
 
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf")
 _CHUNK_BYTES = 1024 * 1024
+ARTIFACT_SOURCE = "artifact:"
+
+
+def open_model(record: ModelRecord, artifact: Path | None, scratch: Path) -> Path:
+    """The folder to load ``record`` from, its content checked against the record: a base model's own, also for a
+    merged version; for a fine-tune ``scratch`` with the files of ``artifact``, needed until the model is loaded.
+
+    Raises ``ShoalError``: MODEL_UNLOADABLE when the folder is missing or has other weights than registered (an empty
+    digest is not compared), ARTIFACT_UNAVAILABLE when ``artifact`` was not delivered, and what ``unpack_bundle`` does.
+    """
+    if record.artifact is not None and artifact is None:
+        raise ShoalError(
+            Code.ARTIFACT_UNAVAILABLE, f"The file of {record.id} ({record.artifact[:12]}) was not delivered."
+        )
+    if record.source == ARTIFACT_SOURCE and artifact is not None:
+        return unpack_bundle(artifact, scratch, digest=record.artifact or record.digest)
+    path = resolve_source(record.source)
+    expected = record.base_digest if record.artifact is not None else record.digest
+    if expected:
+        found = weights_digest(path)
+        if found != expected:
+            raise ShoalError(
+                Code.MODEL_UNLOADABLE,
+                f"The weights of {record.id} in {path} have digest {found}, registered is {expected}.",
+                hint="Install the registered weights on this machine or register the base model again.",
+            )
+    return path
 
 
 def resolve_source(source: str) -> Path:
