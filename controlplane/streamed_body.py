@@ -42,7 +42,7 @@ class StreamedBody(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill ``buffer``, less only at the body's end; one trip to the event loop, not one per message."""
+        """Fill ``buffer``, less only at its end or where it was cut; one trip to the event loop, not one per message."""
         if threading.get_ident() == self._loop_thread:
             raise RuntimeError("a streamed body is read in its request's thread: the event loop would wait for itself")
         if not self._began:
@@ -72,7 +72,8 @@ class StreamedBody(io.RawIOBase):
             buffer[filled : filled + len(part)] = part
             self._unread = self._unread[len(part) :]
             filled += len(part)
-        if self._cut:
+        # what came before the cut is handed out first: a resumable upload keeps it
+        if self._cut and not filled:
             raise ConnectionResetError("the client went away before the end of the body")
         return filled
 
@@ -101,8 +102,8 @@ class StreamedRequest(ASGIRequest):
 
 
 class StreamingHandler(ASGIHandler):
-    """Django's handler, but form uploads that announce their length, and chunks of resumable uploads, begin before their
-    body has arrived."""
+    """Django's handler, but chunks of resumable uploads, and form uploads that announce their length, begin before
+    their body has arrived."""
 
     request_class = StreamedRequest
 

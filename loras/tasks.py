@@ -35,6 +35,8 @@ def sweep_versions() -> None:
 def sweep_incoming() -> None:
     """Delete left-over files and content that nothing uses."""
     from loras import services
+    from loras.uploads.sweep import sweep_uploads
 
     services.sweep_incoming_files()
+    sweep_uploads()
     services.discard_unused_content()

@@ -11,7 +11,7 @@ from controlplane.accounts.models import Team, TeamQuota
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``stored_bytes`` counts what versions and unfinished uploads keep, ``upload_bytes`` one upload with all its files."""
+    """``stored_bytes`` counts what versions and unfinished uploads keep, ``upload_bytes`` all files of one upload."""
 
     stored_bytes: int
     adapters: int
@@ -22,14 +22,14 @@ class Limits:
 
 def limits_of(team: Team) -> Limits:
     """The limits of ``team``. No team may send more at once than the server takes from anybody."""
-    own = TeamQuota.objects.filter(team=team).first()
+    own = TeamQuota.objects.filter(team=team).first() or TeamQuota(team=team)
     site = settings.SHOAL
     return Limits(
-        stored_bytes=_first(own and own.stored_bytes, site.quota_stored_bytes),
-        adapters=_first(own and own.adapters, site.quota_adapters),
-        versions_per_adapter=_first(own and own.versions_per_adapter, site.quota_versions),
-        uploads_in_progress=_first(own and own.uploads_in_progress, site.quota_uploads),
-        upload_bytes=min(_first(own and own.upload_bytes, site.upload_max_bytes), site.upload_max_bytes),
+        stored_bytes=_first(own.stored_bytes, site.quota_stored_bytes),
+        adapters=_first(own.adapters, site.quota_adapters),
+        versions_per_adapter=_first(own.versions_per_adapter, site.quota_versions),
+        uploads_in_progress=_first(own.uploads_in_progress, site.quota_uploads),
+        upload_bytes=min(_first(own.upload_bytes, site.upload_max_bytes), site.upload_max_bytes),
     )
 
 

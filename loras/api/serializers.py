@@ -150,13 +150,18 @@ class VersionBody(serializers.Serializer[Version]):
         return self.context.get("duplicate_upload")
 
 
-class UploadForm(serializers.Serializer[Any]):
-    """Fields of an upload beside its files."""
+class WishesForm(serializers.Serializer[Any]):
+    """What an upload asks for beside its files."""
 
     base_model = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)
     kind = serializers.ChoiceField(choices=Adapter.Kind.choices, required=False, default=Adapter.Kind.LORA)
     promote = serializers.BooleanField(required=False, default=False)
     message = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
+
+
+class UploadForm(WishesForm):
+    """An upload in one request."""
+
     file = serializers.FileField(required=False, help_text=".zip, .tar.gz or .safetensors")
     files = serializers.ListField(
         child=serializers.FileField(), required=False, help_text="Files of a folder; also as files[]."

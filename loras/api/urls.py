@@ -6,6 +6,8 @@ from django.urls import path
 
 from loras.api import views
 from loras.api.artifacts import ArtifactView
+from loras.api.known import KnownView, QuotaView
+from loras.api.uploads import CompleteView, UploadListView, UploadView
 
 ADAPTER = "adapters/<str:team>/<str:name>/"
 
@@ -17,5 +19,10 @@ urlpatterns = [
     path(f"{ADAPTER}versions/<int:number>/answer/", views.AnswerView.as_view(), name="api-answer"),
     path(f"{ADAPTER}aliases/<str:alias>/", views.AliasView.as_view(), name="api-alias"),
     path(f"{ADAPTER}rollback/", views.RollbackView.as_view(), name="api-rollback"),
+    path("uploads/", UploadListView.as_view(), name="api-uploads"),
+    path("uploads/known/", KnownView.as_view(), name="api-known"),
+    path("uploads/<str:upload_id>/", UploadView.as_view(), name="api-upload"),
+    path("uploads/<str:upload_id>/complete/", CompleteView.as_view(), name="api-upload-complete"),
+    path("quotas/", QuotaView.as_view(), name="api-quotas"),
     path("artifacts/<str:sha256>/", ArtifactView.as_view(), name="api-artifact"),
 ]

@@ -20,6 +20,7 @@ from loras.services.transitions import lock_adapter, move_version
 from loras.services.validations import answer_question, start_validation
 from loras.states import State
 from loras.storage import artifact_store, is_intact
+from loras.uploads.quotas import check_counts
 from loras.uploads.receive import ReceivedFile, fingerprint_of
 from wire.errors import Code, ShoalError
 from wire.names import LIVE, FullName, nearest_names, parse_full_name
@@ -51,10 +52,10 @@ def receive_upload(
     Bytes equal to those of a version that is not rejected or retired give that version; whatever of its content was
     lost is kept anew, and the artifact that workers load is made again by a validation under the next number. Raises
     ``ShoalError``: INVALID_NAME, INVALID_REQUEST (unknown base model), CONFLICT (another kind, or the base model is not
-    that of the version with the same bytes), STORAGE_FULL.
+    that of the version with the same bytes), QUOTA_EXCEEDED, STORAGE_FULL.
     """
-    full_name = _checked_name(team, name)
-    _check_base_model(base_model)
+    full_name = check_name(team, name)
+    check_base_model(base_model)
     fingerprint = fingerprint_of(files)
     adapter = Adapter.objects.filter(team=team, name=full_name.adapter).first()
     damaged = _damaged_versions(adapter, fingerprint)
@@ -65,6 +66,9 @@ def receive_upload(
         store_content(file.location, file.sha256, file.size_bytes)
     if same is None:
         with transaction.atomic():
+            # under the team's lock: two uploads must not both take the last free place
+            Team.objects.select_for_update().get(pk=team.pk)
+            check_counts(team, full_name.adapter)
             adapter = _adapter(team, full_name, kind, actor)
             # asked again under the lock: another upload of these bytes may have been faster
             same = _same_bytes(adapter, fingerprint, damaged)
@@ -76,7 +80,8 @@ def receive_upload(
     return Received(same, created=False)
 
 
-def _checked_name(team: Team, name: str) -> FullName:
+def check_name(team: Team, name: str) -> FullName:
+    """The full name of an adapter of ``team``. Raises ``ShoalError(INVALID_NAME)``."""
     full_name = parse_full_name(f"{team.name}/{name}")
     taken = BaseModel.objects.filter(model_id__iexact=str(full_name)).first()
     if taken is not None:
@@ -84,7 +89,8 @@ def _checked_name(team: Team, name: str) -> FullName:
     return full_name
 
 
-def _check_base_model(base_model: str) -> None:
+def check_base_model(base_model: str) -> None:
+    """Raises ``ShoalError(INVALID_REQUEST)`` naming the registered ones when ``base_model`` is not one of them."""
     if not base_model:
         return
     known = list(BaseModel.objects.values_list("model_id", flat=True))

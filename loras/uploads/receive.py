@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from django.utils.datastructures import MultiValueDict
 
@@ -24,6 +24,17 @@ class ReceivedFile:
     sha256: str
     size_bytes: int
     location: Path
+
+
+class Fingerprinted(Protocol):
+    """What an upload is recognised by."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
 
 
 def received_files(files: MultiValueDict[str, Any], paths: Sequence[str] = ()) -> list[ReceivedFile]:
@@ -44,15 +55,20 @@ def received_files(files: MultiValueDict[str, Any], paths: Sequence[str] = ()) -
     if paths and len(paths) != len(found):
         raise ShoalError(Code.UPLOAD_INVALID, f"{len(found)} files came with {len(paths)} paths.", param="paths[]")
     received = [_received(file, paths[at] if paths else file.relative_path) for at, file in enumerate(found)]
-    seen: set[str] = set()
-    for file in received:
-        if file.path in seen:
-            raise ShoalError(Code.UPLOAD_INVALID, f"The file {file.path!r} came twice.", param="files[]")
-        seen.add(file.path)
+    refuse_repeated_paths(received)
     return received
 
 
-def fingerprint_of(files: Sequence[ReceivedFile]) -> str:
+def refuse_repeated_paths(files: Sequence[Fingerprinted]) -> None:
+    """Raises ``ShoalError(UPLOAD_INVALID)`` for a path that came twice."""
+    seen: set[str] = set()
+    for file in files:
+        if file.path in seen:
+            raise ShoalError(Code.UPLOAD_INVALID, f"The file {file.path!r} came twice.", param="files[]")
+        seen.add(file.path)
+
+
+def fingerprint_of(files: Sequence[Fingerprinted]) -> str:
     """SHA-256 over the sorted (path, sha256, size) of an upload, to recognise the same bytes at once."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: file.path):
@@ -60,12 +76,17 @@ def fingerprint_of(files: Sequence[ReceivedFile]) -> str:
     return digest.hexdigest()
 
 
-def _received(file: IncomingFile, path: str) -> ReceivedFile:
+def checked_path(path: str, param: str = "paths[]") -> str:
+    """A relative path as a version keeps it. Raises ``ShoalError(UPLOAD_INVALID)``."""
     path = path.replace("\\", "/").removeprefix("./")
     if not path or len(path) > MAX_PATH_CHARACTERS or "\0" in path:
         raise ShoalError(
             Code.UPLOAD_INVALID,
             f"{path[:80]!r} is no usable path: 1 to {MAX_PATH_CHARACTERS} characters without NUL.",
-            param="paths[]",
+            param=param,
         )
-    return ReceivedFile(path, file.sha256, file.size_bytes, file.path)
+    return path
+
+
+def _received(file: IncomingFile, path: str) -> ReceivedFile:
+    return ReceivedFile(checked_path(path), file.sha256, file.size_bytes, file.path)
