@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from importlib.util import find_spec
 
+import structlog
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -14,7 +15,10 @@ from controlplane.accounts.services import create_team_for, issue_api_key
 from controlplane.packaged_models import PACKAGED_MODELS
 from fleet.models import BaseModel
 from fleet.services import register_base_model
+from wire.errors import ShoalError
 from wire.registry import Scope
+
+log = structlog.get_logger("controlplane.bootstrap")
 
 ADMIN = "admin"
 API_KEY_NAME = "first key"
@@ -54,11 +58,21 @@ def bootstrap_accounts(keep: Callable[[dict[str, str]], None] | None = None) -> 
 
 
 def bootstrap_models() -> None:
-    """Register the packaged base models that are installed and unknown. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
+    """Register the packaged base models that are installed and unknown.
+
+    One that serves only on demand may be missing: it is left out with a log line. Raises
+    ``ShoalError(MODEL_UNLOADABLE)`` for the others.
+    """
     for model in PACKAGED_MODELS:
         known = BaseModel.objects.filter(model_id=model.model_id, source=model.source).exists()
-        if not known and find_spec(model.package) is not None:
-            register_base_model(source=model.source, model_id=model.model_id, pool=model.pool)
+        if known or find_spec(model.package) is None:
+            continue
+        try:
+            register_base_model(source=model.source, model_id=model.model_id, pool=model.pool, pinned=model.pinned)
+        except ShoalError as error:
+            if model.pinned:
+                raise
+            log.warning("base model left out", model=model.model_id, error=error.info.message)
 
 
 def _free_username() -> str:

@@ -31,7 +31,8 @@ TABLE: dict[State, StateRule] = {
     State.NEEDS_INPUT: StateRule(frozenset({State.VALIDATING, State.REJECTED}), 7 * 24 * 3600, State.REJECTED),
     State.READY: StateRule(frozenset({State.RETIRED})),
     State.REJECTED: StateRule(frozenset()),
-    State.RETIRED: StateRule(frozenset()),
+    # a person may take it back into service while its bytes are kept
+    State.RETIRED: StateRule(frozenset({State.READY})),
 }
 
 FINAL = frozenset({State.READY, State.REJECTED, State.RETIRED})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -140,6 +141,13 @@ def note_key_use(key: ApiKey) -> None:
     if key.last_used_at is not None and key.last_used_at > stale:
         return
     ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lte=stale), pk=key.pk).update(last_used_at=now)
+
+
+def note_keys_used(prefixes: Collection[str]) -> int:
+    """The same for keys that gateways name by their public start; how many rows changed."""
+    now = timezone.now()
+    unnoted = Q(last_used_at=None) | Q(last_used_at__lte=now - timedelta(seconds=USE_NOTED_EVERY_S))
+    return ApiKey.objects.filter(unnoted, prefix__in=list(prefixes)).update(last_used_at=now)
 
 
 def hash_secret(secret: str) -> str:

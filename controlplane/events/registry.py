@@ -22,14 +22,15 @@ from controlplane.events.buckets import BucketsAway, read_names, read_records, r
 from controlplane.events.models import Outbox
 from fabric.connection import Connection
 from fleet.registry import model_records
-from loras.registry import adapter_records
+from loras.registry import adapter_records, version_model_records
 from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET, MODELS_BUCKET
 
 log = structlog.get_logger("controlplane.registry")
 
 Records = dict[str, msgspec.Struct]
 SOURCES: dict[str, Callable[[list[str] | None], Records]] = {
-    MODELS_BUCKET: lambda names: {**model_records(names)},
+    # first: an adapter's record names versions whose models must be known by then
+    MODELS_BUCKET: lambda names: {**version_model_records(names), **model_records(names)},
     ADAPTERS_BUCKET: lambda names: {**adapter_records(names)},
     KEYS_BUCKET: lambda names: {**key_records(names)},
 }
@@ -65,7 +66,7 @@ def drain_outbox_rows() -> Drained:
     entries = {(bucket, key) for _, bucket, key in rows}
     drained = Drained()
     try:
-        done = async_to_sync(_write_entries)(sorted(entries))
+        done = async_to_sync(_write_entries)(sorted(entries, key=_models_first))
     except BucketsAway as error:
         done, drained.error = set(), str(error)
     finished = [row for row, bucket, key in rows if (bucket, key) in done]
@@ -84,6 +85,11 @@ def reconcile_all() -> Repairs:
     if repairs.rewritten or repairs.removed:
         log.warning("registry repaired", rewritten=repairs.rewritten[:20], removed=repairs.removed[:20])
     return repairs
+
+
+def _models_first(entry: tuple[str, str]) -> tuple[int, str]:
+    bucket, name = entry
+    return list(SOURCES).index(bucket) if bucket in SOURCES else len(SOURCES), name
 
 
 async def _write_entries(entries: list[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -54,6 +54,10 @@ class Environment(ProcessSettings):
     queue_max_bytes: int = Field(256 * 1024**2, validation_alias="SHOAL_QUEUE_MAX_BYTES", gt=0)
     queue_storage: Literal["memory", "file"] = Field("memory", validation_alias="SHOAL_QUEUE_STORAGE")
     queue_replicas: int = Field(1, validation_alias="SHOAL_QUEUE_REPLICAS", ge=1, le=5)
+    canary_least_requests: int = Field(20, validation_alias="SHOAL_CANARY_LEAST_REQUESTS", ge=1)
+    canary_error_margin: float = Field(0.02, validation_alias="SHOAL_CANARY_ERROR_MARGIN", ge=0, lt=1)
+    canary_latency_factor: float = Field(2.0, validation_alias="SHOAL_CANARY_LATENCY_FACTOR", ge=1)
+    canary_latency_floor_ms: float = Field(50.0, validation_alias="SHOAL_CANARY_LATENCY_FLOOR_MS", ge=0)
 
     @field_validator("log_level")
     @classmethod

@@ -36,7 +36,8 @@ def celery_config(environment: Environment) -> dict[str, Any]:
         "task_default_queue": DEFAULT_QUEUE,
         # a worker started without -Q serves both
         "task_queues": [Queue(name) for name in (DEFAULT_QUEUE, VALIDATE_QUEUE)],  # type: ignore[no-untyped-call]
-        "task_routes": {"loras.validate_version": {"queue": VALIDATE_QUEUE}},
+        # one evaluation runs at a time, so that it never takes the place of every validator
+        "task_routes": {name: {"queue": VALIDATE_QUEUE} for name in ("loras.validate_version", "loras.run_evaluation")},
         "worker_prefetch_multiplier": 1,
         "worker_hijack_root_logger": False,
         "worker_cancel_long_running_tasks_on_connection_loss": True,
@@ -45,6 +46,8 @@ def celery_config(environment: Environment) -> dict[str, Any]:
             "drain-outbox": {"task": "events.drain_outbox", "schedule": 5.0, "options": {"expires": 5}},
             "reconcile-registry": {"task": "events.reconcile_registry", "schedule": 60.0, "options": {"expires": 60}},
             "sweep-versions": {"task": "loras.sweep_versions", "schedule": 10.0, "options": {"expires": 10}},
+            "sweep-evaluations": {"task": "loras.sweep_evaluations", "schedule": 10.0, "options": {"expires": 10}},
+            "judge-canaries": {"task": "loras.judge_canaries", "schedule": 5.0, "options": {"expires": 5}},
             "sweep-incoming": {"task": "loras.sweep_incoming", "schedule": 600.0, "options": {"expires": 600}},
         },
     }

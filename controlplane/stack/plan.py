@@ -185,7 +185,7 @@ def _data_plane(plan: Plan) -> list[Part]:
             "probe",
             (
                 *(*_PYTHON, "workers.probe", "--serve", str(environments.sockets.probe)),
-                *(word for model in PACKAGED_MODELS for word in ("--preload", model.source)),
+                *(word for model in PACKAGED_MODELS if model.pinned for word in ("--preload", model.source)),
                 f"--timeout-s={plan.validation.timeout_s:g}",
                 *plan.validation.arguments(),
             ),

@@ -29,11 +29,13 @@ from fleet.telemetry.outage import Outage
 from fleet.telemetry.rollups import complete_minutes, roll_up
 from fleet.telemetry.rows import save_rollups, save_workers
 from fleet.telemetry.states import FORGET_AFTER_S, Update, WorkerState
+from fleet.telemetry.usage_loop import SAVE_EVERY_S, UsageLoop
 from fleet.telemetry.writer import LiveWriter
 from wire import subjects
 from wire.codec import WireDecodeError, decode, encode
 from wire.jobs import Presence
 from wire.telemetry import Telemetry
+from wire.usage import Usage
 
 GROUP = "fleet"
 EVENT = "fleet.update"
@@ -57,9 +59,14 @@ class Bridge:
     name: str = field(default_factory=lambda: secrets.token_hex(6))
     intake: Intake = field(default_factory=Intake)
     rollups_every_s: float = ROLLUPS_EVERY_S
+    usage_every_s: float = SAVE_EVERY_S
     _undecodable: int = 0
     # asgiref and nats-py swallow a cancellation that arrives at the wrong moment, so every loop asks too
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    usage: UsageLoop = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.usage = UsageLoop(self._stop, _in_database, save_every_s=self.usage_every_s)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Bridge until ``stop`` is set; the last changes are written before it returns."""
@@ -71,6 +78,8 @@ class Bridge:
                     group.create_task(self._flush_live(writer)),
                     group.create_task(self._save_workers()),
                     group.create_task(self._save_rollups(writer)),
+                    group.create_task(self.usage.flush(writer)),
+                    group.create_task(self.usage.save(writer)),
                 ]
                 await stop.wait()
                 self._stop.set()
@@ -78,6 +87,7 @@ class Bridge:
                     task.cancel()
             with contextlib.suppress(RedisError, OSError):
                 await self._flush_once(writer)
+                await self.usage.flush_once(writer)
         finally:
             await writer.close()
 
@@ -87,6 +97,7 @@ class Bridge:
             for subject, take in (
                 (subjects.TELEMETRY_ALL, self._on_telemetry),
                 (subjects.PRESENCE_ALL, self._on_presence),
+                (subjects.USAGE_ALL, self._on_usage),
             ):
                 await client.subscribe(subject, cb=take, pending_bytes_limit=SUBSCRIPTION_BYTES)
             log.info("telemetry bridge listens", server=self.nats_url, bridge=self.name)
@@ -104,6 +115,12 @@ class Bridge:
     async def _on_presence(self, message: Msg) -> None:
         try:
             self.intake.add_presence(decode(message.data, Presence), received=time.time())
+        except WireDecodeError as error:
+            self._drop(message, error)
+
+    async def _on_usage(self, message: Msg) -> None:
+        try:
+            self.usage.intake.add(decode(message.data, Usage), received=time.time())
         except WireDecodeError as error:
             self._drop(message, error)
 

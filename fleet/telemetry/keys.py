@@ -8,6 +8,8 @@ HISTORY_S = 900
 HISTORY_EXPIRES_S = 2 * HISTORY_S
 STATE_EXPIRES_S = 24 * 3600
 LEADER_MS = 3000
+USAGE_KEPT_S = 600
+USAGE_EXPIRES_S = USAGE_KEPT_S + 120
 
 
 def states() -> str:
@@ -29,6 +31,12 @@ def history(worker: str) -> str:
     """Ring of one worker: hash of ``second % 900`` → MessagePack of Point. Writing a second twice changes
     nothing, so two bridges at once do no harm, and the ring can never hold more than 15 minutes."""
     return _key(f"history:{worker}")
+
+
+def usage(minute: int) -> str:
+    """Hash: gateway and time of a message → MessagePack of Usage, for the minute that starts at ``minute``; expires
+    after twelve minutes."""
+    return _key(f"usage:{minute}")
 
 
 def _key(name: str) -> str:

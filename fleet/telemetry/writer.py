@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from redis.asyncio import Redis
 
@@ -11,7 +11,9 @@ from fleet.telemetry import keys
 from fleet.telemetry.points import Point, Second
 from fleet.telemetry.states import MachineState, WorkerState
 from fleet.telemetry.stored import decode_known
+from fleet.telemetry.usage import decoded_usage
 from wire.codec import encode
+from wire.usage import Usage
 
 _Field = bytes | bytearray | memoryview | str | int | float
 
@@ -52,6 +54,19 @@ class LiveWriter:
                 pipe.hset(keys.history(worker), mapping=ring)
                 pipe.expire(keys.history(worker), keys.HISTORY_EXPIRES_S)
             await pipe.execute()
+
+    async def write_usage(self, messages: Mapping[tuple[int, str], bytes]) -> None:
+        """Store usage by minute and message; raises as :meth:`write` does."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for minute in {minute for minute, _ in messages}:
+                own: dict[_Field, _Field] = {name: data for (at, name), data in messages.items() if at == minute}
+                pipe.hset(keys.usage(minute), mapping=own)
+                pipe.expire(keys.usage(minute), keys.USAGE_EXPIRES_S)
+            await pipe.execute()
+
+    async def read_usage(self, minute: int) -> list[Usage]:
+        """Every message of the minute that starts at ``minute``."""
+        return decoded_usage(await self._redis.hvals(keys.usage(minute)))
 
     async def forget(self, before: float) -> None:
         """Drop states and machines last heard of before ``before`` (seconds since the epoch)."""

@@ -154,7 +154,10 @@ class WishesForm(serializers.Serializer[Any]):
     """What an upload asks for beside its files."""
 
     base_model = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)
-    kind = serializers.ChoiceField(choices=Adapter.Kind.choices, required=False, default=Adapter.Kind.LORA)
+    kind = serializers.ChoiceField(
+        choices=Adapter.Kind.choices, required=False, allow_blank=True, default="",
+        help_text="What the upload must be; without it, what it turns out to be.",
+    )  # fmt: skip
     promote = serializers.BooleanField(required=False, default=False)
     message = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
 

@@ -13,11 +13,14 @@ class Version(models.Model):
     """``digest`` is the SHA-256 of the canonical artifact (empty until ready). ``upload_fingerprint`` is a SHA-256 over
     the sorted (path, sha256, size) of what was uploaded, to recognise the same bytes at once. ``attempts`` counts
     validations that were started; ``claimed_at`` is when the running one was. ``duplicate_of`` is set when the content
-    turned out to be that of an earlier version of this adapter."""
+    turned out to be that of an earlier version of this adapter. ``wanted_base_model``, ``wanted_kind`` and
+    ``wanted_choice`` are what the uploader said or answered; ``deleted_at`` marks a version that is listed no more and
+    may be restored until the sweeper takes it."""
 
     class Mode(models.TextChoices):
         PACKED = "packed"
         MERGED = "merged"
+        FULL = "full"
 
     adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -29,6 +32,8 @@ class Version(models.Model):
     mode = models.CharField(max_length=10, choices=Mode.choices, blank=True)
     mode_reason = models.CharField(max_length=300, blank=True)
     wanted_base_model = models.CharField(max_length=200, blank=True)
+    wanted_kind = models.CharField(max_length=10, blank=True)
+    wanted_choice = models.CharField(max_length=500, blank=True)
     promote = models.BooleanField(default=False)
     message = models.CharField(max_length=500, blank=True)
     # wire.reports.Report as JSON: rows, question, facts
@@ -43,6 +48,7 @@ class Version(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-number"]
@@ -53,6 +59,8 @@ class Version(models.Model):
             # same bytes again, same content again
             models.Index(fields=["adapter", "upload_fingerprint"], name="version_fingerprint"),
             models.Index(fields=["adapter", "digest"], name="version_digest"),
+            # the sweeper
+            models.Index(fields=["deleted_at"], name="version_deleted"),
         ]
 
     def __str__(self) -> str:

@@ -1,7 +1,17 @@
 """Verbs of adapters, versions and aliases. Each owns its transaction and publishes on commit."""
 
 from loras.services.aliases import move_alias, remove_alias, rollback
-from loras.services.removal import delete_adapter, discard_unused_content, retire_version
+from loras.services.evaluations import attach_evaluation
+from loras.services.holds import hold_canary, open_hold, resume_canary
+from loras.services.removal import (
+    delete_adapter,
+    delete_version,
+    discard_unused_content,
+    purge_deleted,
+    restore_adapter,
+    restore_version,
+    retire_version,
+)
 from loras.services.sweep import sweep_incoming_files, sweep_versions
 from loras.services.uploads import Received, receive_upload
 from loras.services.validations import (
@@ -19,13 +29,21 @@ __all__ = [
     "Received",
     "abandon_claim",
     "answer_question",
+    "attach_evaluation",
     "claim_validation",
     "delete_adapter",
+    "delete_version",
     "discard_unused_content",
     "finish_validation",
+    "hold_canary",
     "move_alias",
+    "open_hold",
+    "purge_deleted",
     "receive_upload",
     "remove_alias",
+    "restore_adapter",
+    "restore_version",
+    "resume_canary",
     "retire_version",
     "rollback",
     "start_validation",

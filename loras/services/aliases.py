@@ -51,28 +51,24 @@ def move_alias(
         _check_targets(adapter, alias, wanted, confirm=confirm)
         if current is not None and _split_of(current) == wanted:
             return current
-        found, _ = Alias.objects.update_or_create(
-            adapter=adapter, name=alias, defaults={"split": {str(n): w for n, w in wanted.items()}}
-        )
-        _note_move(adapter, alias, wanted, actor)
-    return found
+        return _point(adapter, alias, wanted, actor)
 
 
 def rollback(*, adapter: Adapter, alias: str = LIVE, actor: User | None = None) -> Alias:
-    """Point ``alias`` at what it served last before its present target, leaving out what is not ready any more.
+    """Point ``alias`` at the last version that served before its present target; again, and it goes further back.
 
-    A version that was uploaded but never the target of the alias did not serve. Raises ``ShoalError(CONFLICT)`` when
-    nothing served before, ``ALIAS_NOT_FOUND`` when there is no such alias.
+    Raises ``ShoalError(CONFLICT)`` when nothing that is still ready served before, ``ALIAS_NOT_FOUND`` when there is no
+    such alias.
     """
     with transaction.atomic():
         adapter = lock_adapter(adapter.pk)
         current = _split_of(Alias.objects.filter(adapter=adapter, name=alias).first())
         if current is None:
-            raise ShoalError(Code.ALIAS_NOT_FOUND, f"{adapter.full_name} has no alias {alias!r}.")
-        before = served_before(adapter, alias)
+            raise ShoalError(Code.ALIAS_NOT_FOUND, f"{adapter.full_name} has no alias {alias[:80]!r}.")
+        before = _move_before(adapter, alias, current)
         if before is not None:
             # it served before, so nobody has to confirm it again
-            return move_alias(adapter=adapter, alias=alias, split=before, actor=actor, confirm=True)
+            return _point(adapter, alias, _read(before.split), actor, restores=before)
     raise ShoalError(
         Code.CONFLICT,
         f"Nothing that is still ready served as {adapter.full_name}:{alias} before {describe_split(current)}.",
@@ -81,16 +77,34 @@ def rollback(*, adapter: Adapter, alias: str = LIVE, actor: User | None = None) 
 
 
 def served_before(adapter: Adapter, alias: str = LIVE) -> dict[int, int] | None:
-    """Where a rollback of ``alias`` would go: its last split that differs from the present one and is all ready."""
+    """Where a rollback of ``alias`` would go, or ``None``."""
     current = _split_of(Alias.objects.filter(adapter=adapter, name=alias).first())
-    if current is None:
-        return None
-    ready = set(adapter.versions.filter(state=State.READY).values_list("number", flat=True))
-    for move in AliasMove.objects.filter(adapter=adapter, alias=alias).order_by("-id").iterator(chunk_size=100):
-        before = {int(number): int(weight) for number, weight in move.split.items()}
-        if before and before != current and set(before) <= ready:
-            return before
-    return None
+    before = None if current is None else _move_before(adapter, alias, current)
+    return None if before is None else _read(before.split)
+
+
+def _move_before(adapter: Adapter, alias: str, current: dict[int, int]) -> AliasMove | None:
+    """The move to go back to: the newest before the present one whose version is another and still ready.
+
+    The present one is what the last rollback restored, if that is how the alias came here. A split is passed over
+    while one version served alone before it: a rollback leaves a canary, it does not start one.
+    """
+    ready = set(adapter.versions.filter(state=State.READY, deleted_at=None).values_list("number", flat=True))
+    fallback = None
+    # a rollback took back everything between itself and what it restored
+    below: int | None = None
+    moves = AliasMove.objects.filter(adapter=adapter, alias=alias).select_related("restores").order_by("-id")
+    for move in moves.iterator(chunk_size=100):
+        if below is not None and move.pk >= below:
+            continue
+        below = move.restores_id or move.pk
+        before = _read(move.split)
+        if not before or before == current or not set(before) <= ready:
+            continue
+        if len(before) == 1:
+            return move.restores or move
+        fallback = fallback or move.restores or move
+    return fallback
 
 
 def remove_alias(*, adapter: Adapter, alias: str, actor: User | None = None) -> None:
@@ -119,9 +133,21 @@ def describe_split(split: Split | None) -> str:
     return ", ".join(f"@{number} {weight}" for number, weight in sorted(split.items()))
 
 
-def _note_move(adapter: Adapter, alias: str, split: Split, actor: User | None) -> None:
+def _point(
+    adapter: Adapter, alias: str, split: dict[int, int], actor: User | None, *, restores: AliasMove | None = None
+) -> Alias:
+    """Write a decided move; the caller holds the adapter's lock."""
     stored = {str(number): weight for number, weight in split.items()}
-    AliasMove.objects.create(adapter=adapter, alias=alias, split=stored, moved_by=actor)
+    found, _ = Alias.objects.update_or_create(adapter=adapter, name=alias, defaults={"split": stored})
+    _note_move(adapter, alias, split, actor, restores=restores)
+    return found
+
+
+def _note_move(
+    adapter: Adapter, alias: str, split: Split, actor: User | None, *, restores: AliasMove | None = None
+) -> None:
+    stored = {str(number): weight for number, weight in split.items()}
+    AliasMove.objects.create(adapter=adapter, alias=alias, split=stored, moved_by=actor, restores=restores)
     record_event(
         kind="alias.moved" if split else "alias.removed",
         subject=adapter.full_name,
@@ -136,7 +162,12 @@ def _note_move(adapter: Adapter, alias: str, split: Split, actor: User | None) -
 
 
 def _split_of(alias: Alias | None) -> dict[int, int] | None:
-    return None if alias is None else {int(number): int(weight) for number, weight in alias.split.items()}
+    return None if alias is None else _read(alias.split)
+
+
+def _read(stored: Mapping[str, int]) -> dict[int, int]:
+    """A split from its stored form, whose version numbers are text."""
+    return {int(number): int(weight) for number, weight in stored.items()}
 
 
 def _checked_split(alias: str, split: Split) -> dict[int, int]:

@@ -9,16 +9,16 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.events.services import enqueue_outbox
 from fleet.models import BaseModel
 from loras.models import Adapter, Version, VersionFile
+from loras.registry import publish_version_records
 from loras.services.aliases import move_alias
+from loras.services.evaluations import release_evaluations
 from loras.services.transitions import lock_adapter, move_version
 from loras.states import State
 from wire.codec import encode_json
 from wire.names import LIVE
 from wire.reports import Finding, Outcome, Report, Row
-from wire.subjects import ADAPTERS_BUCKET
 
 CANONICAL_PATH = "adapter.safetensors"
 
@@ -30,12 +30,14 @@ def register_outcome(version: Version, claimed_at: datetime, report: Report) -> 
         adapter = lock_adapter(version.adapter_id)
         version.adapter = adapter
         base = BaseModel.objects.filter(model_id=report.facts.base_model).first()
-        problem = _problem_with_base(adapter, base, report)
+        problem = _problem_with_kind(version, report) or _problem_with_base(adapter, base, report)
         if problem is not None:
             refused = msgspec.structs.replace(report, rows=[*report.rows, problem])
             return _reject(version, claimed_at, refused, f"{version} rejected: {problem.code}")
         same = (
-            Version.objects.filter(adapter=adapter, digest=report.digest, state=State.READY).order_by("number").first()
+            Version.objects.filter(adapter=adapter, digest=report.digest, state=State.READY, deleted_at=None)
+            .order_by("number")
+            .first()
         )
         if same is not None:
             return _point_to(same, version, claimed_at, report)
@@ -54,7 +56,7 @@ def _make_ready(
     moved = move_version(
         version=version,
         to=State.READY,
-        message=f"{version} is ready: {report.facts.base_model}, rank {report.facts.rank}, {report.mode}",
+        message=f"{version} is ready: {_what_it_is(report)}, {report.mode}",
         claimed_at=claimed_at,
         values={
             "report": as_json(report),
@@ -69,11 +71,19 @@ def _make_ready(
     VersionFile.objects.create(
         version=version, artifact_id=report.digest, role=VersionFile.Role.CANONICAL, path=CANONICAL_PATH
     )
-    if adapter.base_model is None:
-        Adapter.objects.filter(pk=adapter.pk).update(base_model=base)
+    if adapter.base_model is None or adapter.kind != report.kind:
+        Adapter.objects.filter(pk=adapter.pk).update(base_model=base, kind=report.kind)
+        adapter.base_model, adapter.kind = base, report.kind
     _promote(adapter, version, report.facts.has_effect)
-    enqueue_outbox(bucket=ADAPTERS_BUCKET, key=adapter.full_name)
+    publish_version_records(version)
+    release_evaluations(version=version)
     return True
+
+
+def _what_it_is(report: Report) -> str:
+    if report.kind == Adapter.Kind.FULL:
+        return f"fine-tune, {report.facts.architecture or report.facts.base_model}"
+    return f"{report.facts.base_model}, rank {report.facts.rank}"
 
 
 def _promote(adapter: Adapter, version: Version, has_effect: bool) -> None:
@@ -108,8 +118,22 @@ def _reject(version: Version, claimed_at: datetime, report: Report, message: str
     )
 
 
+def _problem_with_kind(version: Version, report: Report) -> Row | None:
+    if version.wanted_kind in {"", report.kind}:
+        return None
+    return Row(
+        check="kind",
+        outcome=Outcome.FAIL,
+        code=Finding.TASK_MISMATCH,
+        found=f"The upload was sent as {version.wanted_kind!r}, its files are of the kind {report.kind!r}.",
+        todo=f"Send it with kind={report.kind}, or without a kind.",
+    )
+
+
 def _problem_with_base(adapter: Adapter, base: BaseModel | None, report: Report) -> Row | None:
-    if base is None:
+    """Why the upload cannot be a version of this adapter: one name always answers with one base model and kind."""
+    full = report.kind == Adapter.Kind.FULL
+    if base is None and not full:
         return Row(
             check="base model",
             outcome=Outcome.FAIL,
@@ -117,7 +141,18 @@ def _problem_with_base(adapter: Adapter, base: BaseModel | None, report: Report)
             found=f"The base model {report.facts.base_model!r} is not registered any more.",
             todo="Upload again once it is registered, or name another base model.",
         )
-    if adapter.base_model is not None and adapter.base_model != base:
+    if not adapter.versions.exclude(ready_at=None).exists():
+        return None
+    if adapter.kind != report.kind:
+        kinds = {Adapter.Kind.FULL.value: "fine-tunes", Adapter.Kind.LORA.value: "LoRA adapters"}
+        return Row(
+            check="kind",
+            outcome=Outcome.FAIL,
+            code=Finding.BASE_MODEL_CHANGED,
+            found=f"{adapter.full_name} holds {kinds[adapter.kind]}; this upload is one of {kinds[report.kind]}.",
+            todo="Upload it under another adapter name: requests to one name must always get one kind of model.",
+        )
+    if not full and adapter.base_model != base:
         return Row(
             check="base model",
             outcome=Outcome.FAIL,

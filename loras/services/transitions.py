@@ -59,4 +59,6 @@ def lock_adapter(adapter_id: int) -> Adapter:
 
     SQLite knows no row locks; its IMMEDIATE transactions hold the only write lock instead.
     """
-    return Adapter.objects.select_for_update(of=("self",)).select_related("team", "base_model").get(pk=adapter_id)
+    # a validation may end after its adapter was deleted: it is decided all the same, and may be restored with it
+    rows = Adapter.everything.select_for_update(of=("self",)).select_related("team", "base_model")
+    return rows.get(pk=adapter_id)

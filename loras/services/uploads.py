@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Max
 from django.utils import timezone
 
 from controlplane.accounts.models import Team
@@ -43,7 +43,7 @@ def receive_upload(
     files: Sequence[ReceivedFile],
     actor: User | None = None,
     base_model: str = "",
-    kind: str = Adapter.Kind.LORA,
+    kind: str = "",
     promote: bool = False,
     message: str = "",
 ) -> Received:
@@ -73,7 +73,7 @@ def receive_upload(
             # asked again under the lock: another upload of these bytes may have been faster
             same = _same_bytes(adapter, fingerprint, damaged)
             if same is None:
-                version = _make_version(adapter, files, fingerprint, actor, base_model, promote, message)
+                version = _make_version(adapter, files, fingerprint, actor, base_model, kind, promote, message)
                 return Received(version, created=True)
             _check_same_base(same, base_model)
     _apply_wishes(same, base_model, promote, actor)
@@ -107,7 +107,9 @@ def check_base_model(base_model: str) -> None:
 def _same_bytes(adapter: Adapter | None, fingerprint: str, damaged: Collection[int]) -> Version | None:
     if adapter is None:
         return None
-    rows = Version.objects.filter(adapter=adapter, upload_fingerprint=fingerprint, state__in=SAME_BYTES_COUNT_IN)
+    rows = Version.objects.filter(
+        adapter=adapter, upload_fingerprint=fingerprint, state__in=SAME_BYTES_COUNT_IN, deleted_at=None
+    )
     return rows.exclude(pk__in=damaged).select_related("adapter__team").order_by("number").first()
 
 
@@ -138,15 +140,16 @@ def _check_same_base(same: Version, base_model: str) -> None:
 
 def _adapter(team: Team, name: FullName, kind: str, actor: User | None) -> Adapter:
     """The adapter's locked row, made when it is new."""
-    adapter, created = Adapter.objects.get_or_create(
-        team=team, name=name.adapter, defaults={"kind": kind, "created_by": actor}
-    )
+    # numbers go on after a deleted adapter's: @3 never means two things
+    before = Adapter.everything.filter(team=team, name=name.adapter).aggregate(highest=Max("last_number"))["highest"]
+    fresh = {"kind": kind or Adapter.Kind.LORA, "created_by": actor, "last_number": before or 0}
+    adapter, created = Adapter.objects.get_or_create(team=team, name=name.adapter, defaults=fresh)
     if created:
         record_event(
             kind="adapter.created", subject=str(name), message=f"Adapter {name} created", team=team, actor=actor
         )
     adapter = lock_adapter(adapter.pk)
-    if adapter.kind != kind:
+    if kind and adapter.kind != kind and adapter.versions.exclude(ready_at=None).exists():
         raise ShoalError(Code.CONFLICT, f"{name} is of the kind {adapter.kind}; this upload says {kind}.", param="kind")
     return adapter
 
@@ -157,6 +160,7 @@ def _make_version(
     fingerprint: str,
     actor: User | None,
     base_model: str,
+    kind: str,
     promote: bool,
     message: str,
 ) -> Version:
@@ -167,6 +171,7 @@ def _make_version(
         number=adapter.last_number,
         upload_fingerprint=fingerprint,
         wanted_base_model=base_model,
+        wanted_kind=kind,
         promote=promote,
         message=message[:500],
         size_bytes=sum(file.size_bytes for file in files),

@@ -19,7 +19,7 @@ from django.utils import timezone
 from controlplane.dispatch import dispatch_now, dispatch_on_commit
 from fleet.models import BaseModel
 from fleet.registry import manifest_of
-from loras.models import Version
+from loras.models import Adapter, Version
 from loras.services.content import store_content
 from loras.services.registration import as_json, register_outcome
 from loras.services.transitions import move_version
@@ -37,7 +37,8 @@ log = structlog.get_logger("loras.validation")
 MAX_ATTEMPTS = 2
 # how long what a later try may cure (no room, no database) is tried again, every time the sweeper comes by
 PATIENCE = timedelta(hours=1)
-ANSWERABLE = frozenset({"base_model"})
+# what a question may ask for → the column that keeps the answer
+ANSWERABLE = {"base_model": "wanted_base_model", "kind": "wanted_kind", "choice": "wanted_choice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def answer_question(*, version: Version, field: str, value: str, actor: User | N
         raise ShoalError(
             Code.INVALID_REQUEST, f"{version} asks for `{question['field']}`, not for {field[:80]!r}.", param="field"
         )
-    choices: Sequence[str] = question.get("choices") or list(BaseModel.objects.values_list("model_id", flat=True))
+    choices: Sequence[str] = question.get("choices") or _all_choices(field)
     if value not in choices:
         raise ShoalError(
             Code.INVALID_REQUEST,
@@ -191,11 +192,18 @@ def answer_question(*, version: Version, field: str, value: str, actor: User | N
             to=State.VALIDATING,
             message=f"{version} answered: {field} is {value}",
             actor=actor,
-            values={"wanted_base_model": value, "attempts": 0},
+            values={ANSWERABLE[field]: value, "attempts": 0},
         )
         if not moved:
             raise ShoalError(Code.CONFLICT, f"{version} was answered by somebody else.")
         start_validation(version_id=version.pk)
+
+
+def _all_choices(field: str) -> Sequence[str]:
+    """What fits a question that lists nothing."""
+    if field == "kind":
+        return [kind.value for kind in Adapter.Kind]
+    return list(BaseModel.objects.values_list("model_id", flat=True)) if field == "base_model" else []
 
 
 def _request(version: Version, directory: Path) -> ValidationRequest:
@@ -214,6 +222,8 @@ def _request(version: Version, directory: Path) -> ValidationRequest:
         work_dir=str(work),
         manifests=[manifest_of(model) for model in BaseModel.objects.all()],
         wanted_base_model=version.wanted_base_model,
+        wanted_kind=version.wanted_kind,
+        wanted_choice=version.wanted_choice,
         max_rank=settings.SHOAL.max_rank,
     )
 

@@ -1,0 +1,1 @@
+"""Evaluation on upload: rows, metrics, measuring through the gateway, the decision."""

@@ -1,0 +1,26 @@
+"""A shop in a home of its own; nothing of it is put on a queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.registry.shop import Shop, open_shop
+
+
+@pytest.fixture
+def home(settings: Any, tmp_path: Path, nats_url: str, redis_url: str) -> Path:
+    """This process's Django on an empty store, a fresh nats-server and the session's Valkey."""
+    found = tmp_path / "home"
+    update = {"home": found, "storage_url": "", "nats_url": nats_url, "redis_url": redis_url}
+    settings.SHOAL = settings.SHOAL.model_copy(update=update)
+    settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+    return found
+
+
+@pytest.fixture
+def shop(home: Path, tmp_path: Path, db: None) -> Shop:
+    """Team ``acme``."""
+    return open_shop(tmp_path)
