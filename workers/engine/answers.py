@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from wire.errors import Code, ErrorInfo
 from wire.frames import Hello, Results
-from wire.jobs import Result
+from wire.jobs import GenerateOutputs, Result
 from workers.channel import Channel
 from workers.engine.meter import Meter
 from workers.engine.outbox import Outbox
@@ -55,6 +57,19 @@ class Answers:
         outputs = work.model.kind.finish(work.vectors, work.prepared)
         self._send(work, Result(job=work.job.id, outputs=outputs), failed=False)
 
+    def complete(self, work: Work, outputs: GenerateOutputs, *, number: int) -> None:
+        """Send the end of a text as its last part, the whole of it when ``number`` is 0."""
+        self._send(work, Result(job=work.job.id, outputs=outputs, number=number), failed=False)
+
+    def send_parts(self, parts: Sequence[tuple[Work, GenerateOutputs, int]]) -> None:
+        """Send parts of texts that go on, each with its number, in one frame."""
+        results = [
+            self._result(work, Result(job=work.job.id, outputs=outputs, number=number, final=False))
+            for work, outputs, number in parts
+            if not work.gone
+        ]
+        self._outbox.post(Results(results=results) if results else None)
+
     def fail(self, work: Work, info: ErrorInfo) -> None:
         """Send a job's error."""
         log.info("job failed", job=work.job.id, version=work.job.version, code=info.code.value, reason=info.message)
@@ -75,24 +90,20 @@ class Answers:
     def _send(self, work: Work, result: Result, *, failed: bool) -> None:
         if not self._room.finish(work):
             return
+        answer = self._result(work, result)
+        self._meter.job_done(queue_ms=answer.queue_ms, failed=failed)
+        self._outbox.post(Results(results=[answer]))
+
+    def _result(self, work: Work, result: Result) -> Result:
+        """``result`` with who answers, and how long it took."""
         started = work.started if work.started is not None else time.time()
-        queue_ms = max(0.0, (started - work.job.published) * 1e3)
         record = work.model.record if work.model is not None else None
-        self._meter.job_done(queue_ms=queue_ms, failed=failed)
-        self._outbox.post(
-            Results(
-                results=[
-                    Result(
-                        job=result.job,
-                        model_digest=record.digest if record is not None else work.job.model_digest,
-                        adapter_digest=work.job.adapter_digest,
-                        outputs=result.outputs,
-                        error=result.error,
-                        batch_rows=work.batch_rows,
-                        queue_ms=round(queue_ms, 3),
-                        compute_ms=round(work.compute_s * 1e3, 3),
-                        worker=self._worker,
-                    )
-                ]
-            )
+        return msgspec.structs.replace(
+            result,
+            model_digest=record.digest if record is not None else work.job.model_digest,
+            adapter_digest=work.job.adapter_digest,
+            batch_rows=work.batch_rows,
+            queue_ms=round(max(0.0, (started - work.job.published) * 1e3), 3),
+            compute_ms=round(work.compute_s * 1e3, 3),
+            worker=self._worker,
         )
