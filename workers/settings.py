@@ -31,6 +31,13 @@ class WorkerSettings(BaseSettings):
     """Bound of the second tier: adapters that fell out of their slots, kept in host memory."""
     model_bytes: int | None = Field(default=None, ge=1)
     """Bound of all loaded base models; unset: 60 % of the device's memory."""
+    generation_bytes: int | None = Field(default=None, ge=1)
+    """Bound of the keys and values of one model's texts in the making and ended ones; unset: 15 % of the device's
+    memory."""
+    generation_texts: int = Field(default=64, ge=1, le=1024)
+    """Texts that one model makes at the same time; further ones wait."""
+    generation_step_ms: float = Field(default=200.0, gt=0)
+    """A long prompt is computed in parts of about this time, between which the texts in the making go on."""
     batch_tokens: int = Field(default=16_384, ge=1)
     batch_ms: float = Field(default=250.0, gt=0)
     """A batch is filled up to what the learned cost model expects to run in this time."""
