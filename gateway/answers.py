@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import msgspec
 from starlette.types import Send
 
+from gateway.body import ClientGone
 from wire.errors import Code, ErrorInfo, ShoalError
 
 Headers = list[tuple[bytes, bytes]]
@@ -26,6 +28,9 @@ _ERROR_TYPES = {
     504: "timeout_error",
 }
 DEFAULT_RETRY_S = 1
+# uvicorn's own mark, above which it waits for the client.
+BUFFERED_BYTES = 65_536
+WRITE_TIMEOUT_S = 60.0
 
 encoder = msgspec.json.Encoder()
 
@@ -77,7 +82,7 @@ def request_id_or(given: bytes | None, new: bytes) -> bytes:
 
 
 async def answer(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send a whole JSON answer."""
+    """Send a whole JSON answer. Raises ``ClientGone`` when the client reads nothing of a large one."""
     await send(
         {
             "type": "http.response.start",
@@ -85,7 +90,22 @@ async def answer(send: Send, status: int, headers: Headers, body: bytes) -> None
             "headers": [JSON_TYPE, (b"content-length", str(len(body)).encode()), *headers],
         }
     )
-    await send({"type": "http.response.body", "body": body})
+    if len(body) <= BUFFERED_BYTES:
+        await send({"type": "http.response.body", "body": body})
+        return
+    # The server takes the end of the answer once the client has read most of it: until then the request counts as in
+    # flight, and clients that read slowly cannot pile up answers in memory.
+    await write(send, body, more=True)
+    await write(send, b"", more=False)
+
+
+async def write(send: Send, body: bytes, *, more: bool) -> None:
+    """Send a part of a body. Raises ``ClientGone`` when the client reads nothing for a minute."""
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+    except TimeoutError:
+        raise ClientGone from None
 
 
 async def answer_error(send: Send, error: ShoalError, headers: Headers) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,12 +14,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.answers import encoder, error_body
-from gateway.embeddings import Embeddings
-from gateway.listing import Models
+from gateway.endpoints.classify import Classify
+from gateway.endpoints.embeddings import Embeddings
+from gateway.endpoints.generation import Chat, Completions
+from gateway.endpoints.models import Models
+from gateway.endpoints.rerank import Rerank
 from gateway.plane import Gateway
 from wire.errors import Code, ErrorInfo
 
-PATHS = "POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}, GET /healthz, GET /readyz, GET /metrics"
+PATHS = (
+    "POST /v1/embeddings, POST /v1/rerank, POST /v1/classify, POST /v1/chat/completions, POST /v1/completions, "
+    "GET /v1/models, GET /v1/models/{id}, GET /healthz, GET /readyz, GET /metrics"
+)
+LOOPBACK = frozenset({"127.0.0.1", "::1"})
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -36,7 +46,10 @@ def build_app(gateway: Gateway) -> Starlette:
         reasons = gateway.missing()
         return _json(Health("not ready", reasons), 503) if reasons else _json(Health("ready"), 200)
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(request: Request) -> Response:
+        refusal = refuse_metrics(request, gateway.settings.metrics_key)
+        if refusal is not None:
+            return Response(error_body(refusal), refusal.status, media_type="application/json")
         gateway.observe()
         return Response(gateway.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
 
@@ -44,6 +57,10 @@ def build_app(gateway: Gateway) -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/embeddings", Embeddings(gateway), name="embeddings"),
+            Route("/v1/rerank", Rerank(gateway), name="rerank"),
+            Route("/v1/classify", Classify(gateway), name="classify"),
+            Route("/v1/chat/completions", Chat(gateway), name="chat"),
+            Route("/v1/completions", Completions(gateway), name="completions"),
             Route("/v1/models", models, name="models"),
             Route("/v1/models/{model:path}", models, name="model"),
             Route("/healthz", healthz),
@@ -52,6 +69,22 @@ def build_app(gateway: Gateway) -> Starlette:
         ],
         exception_handlers={HTTPException: _not_found},
     )
+
+
+def refuse_metrics(request: Request, key: SecretStr | None) -> ErrorInfo | None:
+    """Why the caller may not read the metrics: they name no team, but tell how much traffic there is."""
+    if key is None:
+        if request.client is not None and request.client.host in LOOPBACK:
+            return None
+        return ErrorInfo(
+            Code.FORBIDDEN,
+            "Metrics are given to this machine only.",
+            hint="Set SHOAL_METRICS_KEY on the gateway and send it as a bearer key.",
+        )
+    given = request.headers.get("authorization", "").partition(" ")[2]
+    if secrets.compare_digest(given.encode(), key.get_secret_value().encode()):
+        return None
+    return ErrorInfo(Code.UNAUTHENTICATED, "Metrics need the bearer key of the setting SHOAL_METRICS_KEY.")
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

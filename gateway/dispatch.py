@@ -1,12 +1,14 @@
-"""From texts to vectors over the queue: one job, or several when one answer would not fit a NATS message."""
+"""From a task's inputs to its outputs over the queue: one job, or several when one answer would not fit a message."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import nats.errors
 import structlog
@@ -14,66 +16,68 @@ from nats.js.errors import APIError
 
 from fabric.payloads import delete_payload, put_payload
 from gateway.metrics import Metrics
-from gateway.parsing import estimate_tokens
 from gateway.plane import Plane
 from gateway.routing import Target
 from gateway.waiters import late, unavailable
 from wire import codec, subjects
 from wire.errors import Code, ShoalError
-from wire.jobs import (
-    INLINE_PAYLOAD_BYTES,
-    EmbeddingInputs,
-    EmbeddingOutputs,
-    Inputs,
-    InputsReference,
-    Job,
-    Result,
-    Task,
-)
+from wire.jobs import INLINE_PAYLOAD_BYTES, Inputs, InputsReference, Job, Outputs, Result, TaskInputs
 
 log = structlog.get_logger(__name__)
 
-FLOAT_BYTES = 4
-# Room for the rest of a result beside its vectors.
+# Room for the rest of a result beside its outputs.
 ANSWER_SHARE = 0.75
-# A base model that does not tell its dimension is taken for a wide one.
-ASSUMED_DIMENSION = 4096
+
+O = TypeVar("O", bound=Outputs)  # noqa: E741 - outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all jobs of one request share. ``deadline`` is seconds since the epoch."""
+    """What all jobs of one request share. ``deadline`` is seconds since the epoch; ``gone`` fails when the client
+    leaves."""
 
     gateway_id: str
     target: Target
     tenant: str
-    truncate: bool
     timeout_ms: int
     deadline: float
     trace: str | None
+    gone: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Vectors of all texts in order, and the slowest job's queue time and largest batch."""
+class Work(Generic[O]):
+    """One job's share of a request. ``chars`` counts the characters of its ``texts`` texts; ``fits`` tells whether
+    outputs are an answer to these inputs."""
 
-    outputs: EmbeddingOutputs
+    inputs: TaskInputs
+    token_estimate: int
+    chars: int
+    texts: int
+    outputs: type[O]
+    fits: Callable[[O], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[O]):
+    """Outputs of all works in order, and the slowest job's queue time and largest batch."""
+
+    outputs: list[O]
     queue_ms: float
     batch_rows: int
 
 
-async def embed_texts(
-    plane: Plane, metrics: Metrics, order: Order, texts: list[str], gone: asyncio.Future[None]
-) -> Answer:
-    """Vectors of ``texts``. ``gone`` fails when the client leaves. Raises ``ShoalError``."""
-    rows = rows_per_job(plane.connection.max_payload, order.target.model.dimension)
-    if len(texts) <= rows:
-        result, outputs = await _run_checked(plane, metrics, order, texts, gone)
-        return Answer(outputs, result.queue_ms, result.batch_rows)
-    tasks = [
-        asyncio.create_task(_run_checked(plane, metrics, order, texts[start : start + rows], gone))
-        for start in range(0, len(texts), rows)
-    ]
+def rows_per_job(max_payload_bytes: int, row_bytes: int) -> int:
+    """How many rows of an answer fit one message."""
+    return max(1, int(max_payload_bytes * ANSWER_SHARE) // row_bytes)
+
+
+async def run_works(plane: Plane, metrics: Metrics, order: Order, works: Sequence[Work[O]]) -> Done[O]:
+    """Outputs of all ``works``. Raises ``ShoalError``, and what ``order.gone`` fails with."""
+    if len(works) == 1:
+        result, outputs = await _run(plane, metrics, order, works[0])
+        return Done([outputs], result.queue_ms, result.batch_rows)
+    tasks = [asyncio.create_task(_run(plane, metrics, order, work)) for work in works]
     try:
         parts = await asyncio.gather(*tasks)
     except BaseException:
@@ -82,44 +86,38 @@ async def embed_texts(
             task.cancel()
         await asyncio.wait(tasks)
         raise
-    return _joined(parts)
-
-
-def _joined(parts: list[tuple[Result, EmbeddingOutputs]]) -> Answer:
-    dimensions = {outputs.dimension for _, outputs in parts}
-    if len(dimensions) != 1:
-        raise ShoalError(Code.INTERNAL, f"Workers answered with different dimensions: {sorted(dimensions)}.")
-    outputs = EmbeddingOutputs(
-        dimension=dimensions.pop(),
-        vectors=b"".join(part.vectors for _, part in parts),
-        tokens=sum(part.tokens for _, part in parts),
-        truncated=sum(part.truncated for _, part in parts),
-    )
-    return Answer(
-        outputs,
+    return Done(
+        [outputs for _, outputs in parts],
         queue_ms=max(result.queue_ms for result, _ in parts),
         batch_rows=max(result.batch_rows for result, _ in parts),
     )
 
 
-def rows_per_job(max_payload_bytes: int, dimension: int | None) -> int:
-    """How many vectors fit one answer."""
-    return max(1, int(max_payload_bytes * ANSWER_SHARE) // ((dimension or ASSUMED_DIMENSION) * FLOAT_BYTES))
-
-
-async def _run_checked(
-    plane: Plane, metrics: Metrics, order: Order, texts: list[str], gone: asyncio.Future[None]
-) -> tuple[Result, EmbeddingOutputs]:
-    inputs = await _inputs(plane, EmbeddingInputs(texts=texts, truncate=order.truncate), order)
+async def stream_work(
+    plane: Plane, metrics: Metrics, order: Order, work: Work[O], *, idle_s: float
+) -> AsyncGenerator[tuple[Result, O]]:
+    """Parts of the outputs of ``work`` as they come. Raises as ``run_works`` does."""
+    inputs = await _travelling(plane, work, order)
+    job = _job(order, inputs, work.token_estimate)
+    plane.demand.add(job.pool, job.model, job.token_estimate)
+    parts = plane.queue.stream_job(job, timeout_ms=order.timeout_ms, idle_s=idle_s, gone=order.gone)
     try:
-        job = _job(order, inputs, estimate_tokens(texts, order.target.model.max_tokens))
-        plane.demand.add(job.pool, job.model, job.token_estimate)
-        result = await plane.queue.run_job(job, timeout_ms=order.timeout_ms, gone=gone)
+        async with aclosing(parts):
+            async for part in parts:
+                yield part, _checked(part, metrics, order.target, work)
     finally:
-        if isinstance(inputs, InputsReference):
-            # In the background: the answer does not wait for a store that is slow to delete.
-            plane.in_background(_drop_payload(plane, inputs))
-    return result, _checked(result, metrics, order.target, len(texts))
+        _drop_later(plane, inputs)
+
+
+async def _run(plane: Plane, metrics: Metrics, order: Order, work: Work[O]) -> tuple[Result, O]:
+    inputs = await _travelling(plane, work, order)
+    try:
+        job = _job(order, inputs, work.token_estimate)
+        plane.demand.add(job.pool, job.model, job.token_estimate)
+        result = await plane.queue.run_job(job, timeout_ms=order.timeout_ms, gone=order.gone)
+    finally:
+        _drop_later(plane, inputs)
+    return result, _checked(result, metrics, order.target, work)
 
 
 def _job(order: Order, inputs: Inputs, token_estimate: int) -> Job:
@@ -127,7 +125,7 @@ def _job(order: Order, inputs: Inputs, token_estimate: int) -> Job:
     target = order.target
     return Job(
         id=job_id,
-        task=Task.EMBEDDINGS,
+        task=target.task,
         pool=target.model.pool,
         model=target.model.id,
         model_digest=target.model.digest,
@@ -143,7 +141,7 @@ def _job(order: Order, inputs: Inputs, token_estimate: int) -> Job:
     )
 
 
-def _checked(result: Result, metrics: Metrics, target: Target, rows: int) -> EmbeddingOutputs:
+def _checked(result: Result, metrics: Metrics, target: Target, work: Work[O]) -> O:
     """The outputs of ``result``, made by what was asked for. Raises ``ShoalError``."""
     if result.error is not None:
         error = result.error
@@ -160,24 +158,25 @@ def _checked(result: Result, metrics: Metrics, target: Target, rows: int) -> Emb
             hint="Try again.",
         )
     outputs = result.outputs
-    if (
-        not isinstance(outputs, EmbeddingOutputs)
-        or outputs.dimension < 1
-        or len(outputs.vectors) != rows * outputs.dimension * FLOAT_BYTES
-    ):
-        log.error("answer of wrong size discarded", worker=worker, job=result.job, rows=rows)
-        raise ShoalError(Code.INTERNAL, f"Worker {worker} answered with vectors of a wrong size.", hint="Try again.")
+    if not isinstance(outputs, work.outputs) or not work.fits(outputs):
+        log.error("answer that does not fit discarded", worker=worker, job=result.job, task=target.task.value)
+        raise ShoalError(
+            Code.INTERNAL,
+            f"Worker {worker} answered with something that does not fit the {work.texts} inputs.",
+            hint="Try again.",
+        )
     return outputs
 
 
-async def _inputs(plane: Plane, inputs: EmbeddingInputs, order: Order) -> Inputs:
+async def _travelling(plane: Plane, work: Work[Any], order: Order) -> Inputs:
     """Inputs as they travel: inside the job, or by reference when they are large."""
-    # A character has at most four bytes of UTF-8, MessagePack adds at most five to a text: most need no measuring.
-    if 4 * sum(map(len, inputs.texts)) + 5 * len(inputs.texts) <= INLINE_PAYLOAD_BYTES:
-        return inputs
-    data = codec.encode(inputs)
+    # A character has at most four bytes of UTF-8, and MessagePack and a message's other fields add less than 64
+    # to a text: most need no measuring.
+    if 4 * work.chars + 64 * work.texts <= INLINE_PAYLOAD_BYTES:
+        return work.inputs
+    data = codec.encode(work.inputs)
     if len(data) <= INLINE_PAYLOAD_BYTES:
-        return inputs
+        return work.inputs
     if not plane.connection.is_connected:
         raise unavailable("The store for large inputs cannot be reached: not connected to NATS.")
     deadline = asyncio.timeout(max(0.0, order.deadline - time.time()))
@@ -189,6 +188,12 @@ async def _inputs(plane: Plane, inputs: EmbeddingInputs, order: Order) -> Inputs
             raise late(order.timeout_ms, "the store for large inputs had not taken them") from error
         raise unavailable(f"The store for large inputs cannot be used: {error!r}.") from error
     return InputsReference(name=name, size_bytes=len(data))
+
+
+def _drop_later(plane: Plane, inputs: Inputs) -> None:
+    if isinstance(inputs, InputsReference):
+        # In the background: the answer does not wait for a store that is slow to delete.
+        plane.in_background(_drop_payload(plane, inputs))
 
 
 async def _drop_payload(plane: Plane, reference: InputsReference) -> None:

@@ -33,26 +33,48 @@ class _Use:
 
 @dataclass(slots=True)
 class Limits:
-    """Counts requests in flight, in all and per key. ``enter`` and ``leave`` come in pairs."""
+    """Counts requests in flight and the bytes of their bodies, and requests per key.
+
+    ``enter`` and ``leave`` come in pairs; what was held meanwhile is given back by ``leave``.
+    """
 
     max_in_flight: int
+    max_bytes: int
     in_flight: int = 0
+    held_bytes: int = 0
     _keys: dict[str, _Use] = field(default_factory=dict)
 
     def enter(self, key: KeyRecord, now_s: float) -> None:
         """Count a request in. Raises ``ShoalError(RATE_LIMITED)`` naming the limit, and counts nothing then."""
         if self.in_flight >= self.max_in_flight:
             raise refused(
-                f"This gateway already serves {self.max_in_flight} requests, its limit.",
+                f"This gateway already serves {self.in_flight} requests; its limit is {self.max_in_flight}.",
                 hint="Try again shortly, or send to another gateway.",
             )
         if key.max_in_flight is not None or key.requests_per_minute is not None:
             self._enter_key(key, now_s)
         self.in_flight += 1
 
-    def leave(self, key: KeyRecord) -> None:
-        """Count a request out."""
+    def hold(self, size_bytes: int) -> int:
+        """Count bytes of a body in; how many. Raises ``ShoalError(RATE_LIMITED)`` above the bound."""
+        # One request alone is always served: the bound of a body may be above the bound of all.
+        if self.held_bytes and self.held_bytes + size_bytes > self.max_bytes:
+            raise refused(
+                f"The requests in flight hold {self.held_bytes} bytes; with the {size_bytes} of this one that is "
+                f"above {self.max_bytes}, the limit of this gateway.",
+                hint="Try again shortly, or send smaller requests.",
+            )
+        self.held_bytes += size_bytes
+        return size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Count held bytes out before their request ends."""
+        self.held_bytes -= size_bytes
+
+    def leave(self, key: KeyRecord, held_bytes: int = 0) -> None:
+        """Count a request out, with the bytes that it still holds."""
         self.in_flight -= 1
+        self.held_bytes -= held_bytes
         use = self._keys.get(key.id)
         if use is not None and use.in_flight:
             use.in_flight -= 1

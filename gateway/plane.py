@@ -13,6 +13,7 @@ import structlog
 
 from fabric.connection import Connection, connect
 from fabric.mirror import Mirror
+from fabric.tasks import end_task
 from gateway.demand import DemandHints
 from gateway.keeper import QueueKeeper
 from gateway.limits import Limits
@@ -20,6 +21,7 @@ from gateway.metrics import Metrics
 from gateway.presence import PresenceBoard
 from gateway.queue import WorkQueue
 from gateway.settings import GatewaySettings
+from gateway.usage import UsageMeter
 from gateway.waiters import unavailable
 from wire.registry import AdapterRecord, KeyRecord, ModelRecord
 from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET, MODELS_BUCKET
@@ -81,10 +83,11 @@ class Gateway:
     metrics: Metrics = field(default_factory=Metrics)
     started: float = field(default_factory=time.monotonic)
     limits: Limits = field(init=False)
+    usage: UsageMeter = field(default_factory=UsageMeter)
     _plane: Plane | None = None
 
     def __post_init__(self) -> None:
-        self.limits = Limits(self.settings.max_in_flight)
+        self.limits = Limits(self.settings.max_in_flight, self.settings.max_in_flight_bytes)
 
     def missing(self) -> list[str]:
         """Why this gateway cannot serve right now; empty when it can."""
@@ -104,6 +107,7 @@ class Gateway:
         """Bring the plane up and keep it. Raises ``TopologyConflict``; ends only by cancellation."""
         connection = await connect(self.settings.nats_url, name=f"gateway {self.id}")
         plane = self._build(connection)
+        reporting = asyncio.create_task(self.usage.run(connection, self.id), name="usage")
         try:
             await plane.queue.start()
             await plane.presence.start(connection)
@@ -113,7 +117,9 @@ class Gateway:
             self._plane = plane
             await plane.keeper.run()
         finally:
+            await end_task(reporting)
             await plane.queue.stop()
+            await self.usage.publish(connection, self.id)
             await plane.finish()
             for mirror in (plane.models, plane.adapters, plane.keys):
                 await mirror.stop()

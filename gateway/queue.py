@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
 
 import msgspec
@@ -81,32 +81,52 @@ class WorkQueue:
         ``gone`` fails when the client leaves. Raises ``ShoalError`` QUEUE_FULL, QUEUE_UNAVAILABLE,
         DEADLINE_EXCEEDED, and what ``gone`` fails with; in every case nobody works for nothing: the job is cancelled.
         """
-        loop = asyncio.get_running_loop()
-        waiter = Waiter(job, subjects.work(job.pool, job.model), codec.encode(job), loop.create_future())
-        self._waiters[job.id] = waiter
-        remaining_s = job.deadline - time.time()
-        waiter.timers = [
-            loop.call_later(remaining_s, waiter.expire, timeout_ms),
-            loop.call_later(self._publish_timeout_s, waiter.give_up_publishing, self._publish_timeout_s),
-        ]
-        if gone is not None:
-            gone.add_done_callback(lambda ended: _leave(waiter, ended))
+        waiter = self._expect(job, timeout_ms, gone)
         try:
-            # While the connection is down nothing is sent: the reconnect publishes what waits.
-            if self._connection.is_connected:
-                await self._publish(waiter)
+            await self._publish_if_connected(waiter)
             result = await waiter.answer
         except BaseException:
-            if waiter.publishes and not waiter.refused:
-                self._cancel(job.id)
+            self._give_up(waiter)
             raise
         else:
             if waiter.publishes > 1:
                 self._cancel(job.id)
             return result
         finally:
-            waiter.release()
-            del self._waiters[job.id]
+            self._forget(waiter)
+
+    async def stream_job(
+        self, job: Job, *, timeout_ms: int, idle_s: float, gone: asyncio.Future[None] | None = None
+    ) -> AsyncGenerator[Result]:
+        """Publish ``job`` and yield the parts of its text in order, each character once; the last one is final.
+
+        Raises as ``run_job`` does, and DEADLINE_EXCEEDED when no part came for ``idle_s`` after the first one. The
+        caller closes the generator when it stops early, which cancels the job.
+        """
+        waiter = self._expect(job, timeout_ms, gone)
+        parts = waiter.stream()
+        started = complete = False
+        try:
+            await self._publish_if_connected(waiter)
+            while not complete:
+                while parts.ready and not complete:
+                    started, complete = True, parts.ready[0].final
+                    yield parts.ready.popleft()
+                if complete:
+                    break
+                if waiter.answer.done():
+                    await waiter.answer
+                waiter.news.clear()
+                await _news(waiter, idle_s if started else None)
+        except BaseException:
+            if not complete:
+                self._give_up(waiter)
+            raise
+        else:
+            if waiter.publishes > 1:
+                self._cancel(job.id)
+        finally:
+            self._forget(waiter)
 
     async def publish_again(self, *, accepted_too: bool) -> int:
         """Publish the jobs that still wait, at most three times each; how many.
@@ -128,6 +148,36 @@ class WorkQueue:
         """Send the cancellations that are still on their way."""
         if self._cancels:
             await asyncio.wait(self._cancels, timeout=STOP_S)
+
+    def _expect(self, job: Job, timeout_ms: int, gone: asyncio.Future[None] | None) -> Waiter:
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(job, subjects.work(job.pool, job.model), codec.encode(job), loop.create_future())
+        self._waiters[job.id] = waiter
+        waiter.timers = [
+            loop.call_later(job.deadline - time.time(), waiter.expire, timeout_ms),
+            loop.call_later(self._publish_timeout_s, waiter.give_up_publishing, self._publish_timeout_s),
+        ]
+        if gone is not None:
+            gone.add_done_callback(lambda ended: _leave(waiter, ended))
+        return waiter
+
+    def _forget(self, waiter: Waiter) -> None:
+        waiter.release()
+        del self._waiters[waiter.job.id]
+        # Nobody may be left to look at how it ended.
+        if not waiter.answer.done():
+            waiter.answer.cancel()
+        elif not waiter.answer.cancelled():
+            waiter.answer.exception()
+
+    def _give_up(self, waiter: Waiter) -> None:
+        if waiter.publishes and not waiter.refused:
+            self._cancel(waiter.job.id)
+
+    async def _publish_if_connected(self, waiter: Waiter) -> None:
+        # While the connection is down nothing is sent: the reconnect publishes what waits.
+        if self._connection.is_connected:
+            await self._publish(waiter)
 
     async def _publish(self, waiter: Waiter) -> None:
         waiter.publishes += 1
@@ -191,7 +241,9 @@ class WorkQueue:
             log.warning("reply cannot be read", job=waiter.job.id, error=str(error))
             waiter.fail(ShoalError(Code.INTERNAL, "The worker's answer cannot be read."))
             return
-        if result.final and not waiter.finish(result):
+        if waiter.parts is not None:
+            waiter.take_part(result)
+        elif result.final and not waiter.finish(result):
             self._metrics.late_replies.inc()
 
     def _cancel(self, job_id: str) -> None:
@@ -199,6 +251,18 @@ class WorkQueue:
         task = asyncio.create_task(_quietly(self._connection.publish(subjects.cancel(job_id))))
         self._cancels.add(task)
         task.add_done_callback(self._cancels.discard)
+
+
+async def _news(waiter: Waiter, idle_s: float | None) -> None:
+    try:
+        async with asyncio.timeout(idle_s):
+            await waiter.news.wait()
+    except TimeoutError:
+        raise ShoalError(
+            Code.DEADLINE_EXCEEDED,
+            f"The text stopped: no part of it came for {idle_s:g} s.",
+            hint="Send the request again.",
+        ) from None
 
 
 async def _quietly(publish: Awaitable[None]) -> None:

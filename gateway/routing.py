@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wire.errors import Code, ShoalError
 from wire.jobs import Task
 from wire.names import Address, nearest_names, parse_address
-from wire.registry import AdapterRecord, ModelRecord
+from wire.registry import AdapterRecord, Mode, ModelRecord, VersionRecord
 
 SHOWN_CHARS = 200
 # Comparing names is slow, about 10 us each; a mistyped name must not hold up the loop.
@@ -18,11 +18,17 @@ COMPARED_NAMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request runs on. ``version`` is for people: ``team/adapter@3`` or the base model's id."""
+    """What a request runs on. ``version`` is for people: ``team/adapter@3`` or the base model's id.
+
+    ``model`` is what has the weights: the base model, or the version's own record when it is not packed.
+    ``alias`` is the alias the version was reached by.
+    """
 
     model: ModelRecord
     version: str
+    task: Task
     adapter_digest: str | None = None
+    alias: str | None = None
 
     @property
     def digest(self) -> str:
@@ -60,20 +66,20 @@ def resolve(
     name: str,
     *,
     team: str,
-    task: Task,
+    tasks: Sequence[Task],
     models: Mapping[str, ModelRecord],
     adapters: Mapping[str, AdapterRecord],
     draw: float | None,
     session: str | None = None,
 ) -> Target:
-    """What ``name`` addresses for ``team``. ``draw`` decides an alias split unless ``session`` is given.
+    """What ``name`` addresses for ``team``, and the first of ``tasks`` that it serves.
 
-    Raises ``ShoalError`` MODEL_NOT_FOUND, ALIAS_NOT_FOUND, VERSION_NOT_FOUND, TASK_UNSUPPORTED, MODEL_UNLOADABLE.
+    ``draw`` decides an alias split unless ``session`` is given. Raises ``ShoalError`` MODEL_NOT_FOUND,
+    ALIAS_NOT_FOUND, VERSION_NOT_FOUND, TASK_UNSUPPORTED, MODEL_UNLOADABLE.
     """
     model = models.get(name)
-    if model is not None:
-        _check_task(model, task)
-        return Target(model, model.id)
+    if model is not None and not model.is_version:
+        return Target(model, model.id, _task(tasks, model.tasks, model.id))
     address = parse_address(name)
     record = adapters.get(str(address.name)) if address is not None else None
     if address is None or record is None or record.team != team:
@@ -81,21 +87,48 @@ def resolve(
     if session is not None:
         draw = sticky_draw(record.name, session)
     number = _version_number(address, record, draw or 0.0)
-    base = models.get(record.base_model)
-    if base is None:
-        raise ShoalError(
-            Code.MODEL_UNLOADABLE,
-            f"{record.name} needs the base model {record.base_model}, which is not registered at present.",
-            param="model",
-            hint="An administrator can register it again.",
-        )
-    _check_task(base, task)
-    return Target(base, f"{record.name}@{number}", record.versions[number].digest)
+    version = record.versions[number]
+    label = f"{record.name}@{number}"
+    model = _weights(record, version, label, models)
+    return Target(
+        model,
+        label,
+        _task(tasks, version.tasks or model.tasks, label),
+        adapter_digest=version.digest if version.mode is Mode.PACKED else None,
+        alias=address.alias,
+    )
 
 
 def visible_names(team: str, models: Mapping[str, ModelRecord], adapters: Mapping[str, AdapterRecord]) -> list[str]:
     """Names that exist for ``team``: all base models and its own adapters."""
-    return [*models, *(name for name, record in adapters.items() if record.team == team)]
+    bases = [name for name, model in models.items() if not model.is_version]
+    return [*bases, *(name for name, record in adapters.items() if record.team == team)]
+
+
+def _weights(
+    record: AdapterRecord, version: VersionRecord, label: str, models: Mapping[str, ModelRecord]
+) -> ModelRecord:
+    if version.mode is Mode.PACKED:
+        model = models.get(record.base_model)
+        if model is None or model.is_version:
+            raise ShoalError(
+                Code.MODEL_UNLOADABLE,
+                f"{record.name} needs the base model {record.base_model}, which is not registered at present.",
+                param="model",
+                hint="An administrator can register it again.",
+            )
+        return model
+    model = models.get(label)
+    # A version is immutable, but a name that was deleted and given anew is not the same version.
+    if model is None or model.digest != version.digest or model.team != record.team:
+        raise ShoalError(
+            Code.MODEL_UNLOADABLE,
+            f"{label} has weights of its own ({version.mode.value}), and their record is not published at present.",
+            param="model",
+            hint="It appears within a minute of the version's becoming ready; then upload it again.",
+            detail={"retry_after_s": 5},
+        )
+    return model
 
 
 def _version_number(address: Address, record: AdapterRecord, draw: float) -> int:
@@ -130,15 +163,17 @@ def _version_number(address: Address, record: AdapterRecord, draw: float) -> int
     return number
 
 
-def _check_task(model: ModelRecord, task: Task) -> None:
-    if task not in model.tasks:
-        can = ", ".join(sorted(each.value for each in model.tasks)) or "nothing"
-        raise ShoalError(
-            Code.TASK_UNSUPPORTED,
-            f"{model.id} does not serve {task.value}; it serves: {can}.",
-            param="model",
-            hint="GET /v1/models lists what each model serves.",
-        )
+def _task(wanted: Sequence[Task], served: Sequence[Task], label: str) -> Task:
+    for task in wanted:
+        if task in served:
+            return task
+    can = ", ".join(sorted(each.value for each in served)) or "nothing"
+    raise ShoalError(
+        Code.TASK_UNSUPPORTED,
+        f"{label} does not serve {' or '.join(wanted)}; it serves: {can}.",
+        param="model",
+        hint="GET /v1/models lists what each model serves.",
+    )
 
 
 def _unknown(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fabric.settings import with_file_values
 from fabric.topology import QueueSettings
+from gateway.bodies.texts import TextBounds
 
 MAX_TIMEOUT_MS = 300_000
 
@@ -21,6 +22,7 @@ class GatewaySettings(BaseSettings):
     nats_url: str = Field(default="nats://127.0.0.1:4222", validation_alias="NATS_URL")
     host: str = Field(default="127.0.0.1", validation_alias="SHOAL_GATEWAY_HOST", min_length=1)
     port: int = Field(default=8080, validation_alias="SHOAL_GATEWAY_PORT", ge=0, le=65535)
+    metrics_key: SecretStr | None = Field(default=None, validation_alias="SHOAL_METRICS_KEY")
     log_level: str = Field(
         default="INFO", validation_alias="SHOAL_LOG_LEVEL", pattern="(?i)^(debug|info|warning|error|critical)$"
     )
@@ -29,9 +31,14 @@ class GatewaySettings(BaseSettings):
     max_inputs: int = Field(default=2048, validation_alias="SHOAL_MAX_INPUTS", gt=0)
     max_text_bytes: int = Field(default=256 * 1024, validation_alias="SHOAL_MAX_TEXT_BYTES", gt=0)
     max_in_flight: int = Field(default=2048, validation_alias="SHOAL_MAX_IN_FLIGHT", gt=0)
+    max_in_flight_bytes: int = Field(default=256 * 1024**2, validation_alias="SHOAL_MAX_IN_FLIGHT_BYTES", gt=0)
     request_timeout_ms: int = Field(
         default=30_000, validation_alias="SHOAL_REQUEST_TIMEOUT_MS", ge=1, le=MAX_TIMEOUT_MS
     )
+    generate_timeout_ms: int = Field(
+        default=MAX_TIMEOUT_MS, validation_alias="SHOAL_GENERATE_TIMEOUT_MS", ge=1, le=MAX_TIMEOUT_MS
+    )
+    stream_idle_s: float = Field(default=60.0, validation_alias="SHOAL_STREAM_IDLE_S", gt=0)
     body_timeout_s: float = Field(default=15.0, validation_alias="SHOAL_BODY_TIMEOUT_S", gt=0)
     publish_timeout_s: float = Field(default=5.0, validation_alias="SHOAL_PUBLISH_TIMEOUT_S", gt=0)
     no_worker_s: float = Field(default=15.0, validation_alias="SHOAL_NO_WORKER_S", gt=0)
@@ -46,6 +53,11 @@ class GatewaySettings(BaseSettings):
     @classmethod
     def _read_files(cls, values: Any) -> Any:
         return with_file_values(values, cls.model_fields)
+
+    @property
+    def text_bounds(self) -> TextBounds:
+        """Bounds of the texts of a request."""
+        return TextBounds(self.max_inputs, self.max_text_bytes)
 
     @property
     def queue(self) -> QueueSettings:

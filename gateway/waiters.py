@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from gateway.parts import Parts
 from wire.errors import Code, ShoalError
 from wire.jobs import Job, Result
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One job on its way. ``accepted`` or ``refused`` by the queue, sent ``publishes`` times."""
+    """One job on its way. ``accepted`` or ``refused`` by the queue, sent ``publishes`` times.
+
+    With ``parts`` the answer is a stream: ``news`` is set when there is one to pass on, or when the request ended.
+    """
 
     job: Job
     subject: str
@@ -21,6 +25,25 @@ class Waiter:
     refused: bool = False
     publishes: int = 0
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    parts: Parts | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stream(self) -> Parts:
+        """Take parts from now on, not a whole answer."""
+        self.parts = Parts()
+        self.answer.add_done_callback(lambda _: self.news.set())
+        return self.parts
+
+    def take_part(self, result: Result) -> None:
+        """Take one part of a stream, or what ends it."""
+        if self.parts is None or self.answer.done():
+            return
+        try:
+            self.parts.take(result)
+        except ShoalError as error:
+            self.fail(error)
+        else:
+            self.news.set()
 
     def finish(self, result: Result) -> bool:
         """Hand over the answer; ``False`` when the request has ended already."""
@@ -37,6 +60,8 @@ class Waiter:
     def expire(self, timeout_ms: int) -> None:
         """End the request because its deadline has passed."""
         where = "a worker had not answered" if self.accepted else "the queue had not confirmed it"
+        if self.parts is not None and self.parts.text:
+            where = f"the text was not complete after {len(self.parts.text)} characters"
         self.fail(late(timeout_ms, where))
 
     def give_up_publishing(self, timeout_s: float) -> None:

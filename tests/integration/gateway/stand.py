@@ -7,11 +7,13 @@ import hashlib
 import json
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
+import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -27,8 +29,27 @@ from gateway.serve import build_server, serve
 from gateway.settings import GatewaySettings
 from tests.integration.gateway.waiting import until
 from wire import codec, subjects
-from wire.jobs import EmbeddingInputs, EmbeddingOutputs, InputsReference, Job, Presence, Result, Task
-from wire.registry import AdapterRecord, KeyRecord, ModelRecord, Scope, VersionRecord
+from wire.jobs import (
+    ClassifyInputs,
+    ClassifyOutputs,
+    EmbeddingInputs,
+    EmbeddingOutputs,
+    Entity,
+    GenerateInputs,
+    GenerateOutputs,
+    InputsReference,
+    Job,
+    Outputs,
+    Presence,
+    RerankInputs,
+    RerankOutputs,
+    Result,
+    Task,
+    TaskInputs,
+    TokenClassifyOutputs,
+    TokenLogprob,
+)
+from wire.registry import AdapterRecord, KeyRecord, Mode, ModelRecord, Scope, VersionRecord
 
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
 POOL = "default"
@@ -39,11 +60,46 @@ BASE_RECORD = ModelRecord(
     id=BASE,
     digest="b" * 64,
     source="package:none",
-    tasks=[Task.EMBEDDINGS],
+    tasks=[Task.EMBEDDINGS, Task.RERANK],
     pool=POOL,
     max_tokens=256,
     dimension=DIMENSION,
     created=1_700_000_000,
+)
+CHAT = "HuggingFaceTB/SmolLM2-135M-Instruct"
+CHAT_RECORD = ModelRecord(
+    id=CHAT,
+    digest="c" * 64,
+    source="package:none",
+    tasks=[Task.GENERATE],
+    pool=POOL,
+    max_tokens=2048,
+    dimension=None,
+    created=1_700_000_000,
+)
+TAGS = AdapterRecord(
+    name="acme/tags",
+    team="acme",
+    base_model=BASE,
+    versions={
+        1: VersionRecord(number=1, digest="d" * 64, size_bytes=10, rank=8, tasks=[Task.CLASSIFY]),
+        2: VersionRecord(number=2, digest="e" * 64, size_bytes=10, rank=8, tasks=[Task.TOKEN_CLASSIFY]),
+        3: VersionRecord(number=3, digest="f" * 64, size_bytes=10, rank=0, mode=Mode.FULL, tasks=[Task.CLASSIFY]),
+    },
+    aliases={"live": {1: 1}, "spans": {2: 1}, "whole": {3: 1}},
+)
+WHOLE_RECORD = ModelRecord(
+    id="acme/tags@3",
+    digest="f" * 64,
+    source="artifact:",
+    tasks=[Task.CLASSIFY],
+    pool=POOL,
+    max_tokens=256,
+    dimension=None,
+    created=1_700_000_000,
+    pinned=False,
+    team="acme",
+    artifact="f" * 64,
 )
 VERSIONS = {
     number: VersionRecord(number=number, digest=f"{number}" * 64, size_bytes=10, rank=8, created=1_700_000_000 + number)
@@ -56,6 +112,7 @@ SUPPORT = AdapterRecord(
     versions=VERSIONS,
     aliases={"live": {3: 1}, "canary": {2: 50, 3: 50}, "lost": {9: 1}},
 )
+MODELS = (BASE_RECORD, CHAT_RECORD, WHOLE_RECORD)
 SECRET_ADAPTER = AdapterRecord(
     name="other/support", team="other", base_model=BASE, versions=VERSIONS, aliases={"live": {1: 1}}
 )
@@ -73,20 +130,63 @@ def vector(text: str, digest: str | None) -> list[float]:
     return list(struct.unpack("<4f", packed))
 
 
-def answer_to(job: Job, inputs: EmbeddingInputs) -> Result:
-    """A worker's right answer."""
-    floats = [number for text in inputs.texts for number in vector(text, job.adapter_digest)]
-    return Result(
-        job=job.id,
-        model_digest=job.model_digest,
-        adapter_digest=job.adapter_digest,
-        outputs=EmbeddingOutputs(
+def outputs_to(job: Job, inputs: TaskInputs) -> Outputs:
+    """A worker's right outputs, but of generated text."""
+    if isinstance(inputs, EmbeddingInputs):
+        floats = [number for text in inputs.texts for number in vector(text, job.adapter_digest)]
+        return EmbeddingOutputs(
             dimension=DIMENSION,
             vectors=struct.pack(f"<{len(floats)}f", *floats),
             tokens=len(inputs.texts) * 3,
             truncated=sum(len(text) > 1000 for text in inputs.texts) if inputs.truncate else 0,
-        ),
-        batch_rows=len(inputs.texts),
+        )
+    if isinstance(inputs, RerankInputs):
+        return RerankOutputs(scores=[len(text) / 10 for text in inputs.documents], tokens=5 * len(inputs.documents))
+    assert isinstance(inputs, ClassifyInputs)
+    if job.task is Task.TOKEN_CLASSIFY:
+        spans = [[Entity("WORD", 0.5, 0, len(text.split()[0]))] for text in inputs.texts]
+        return TokenClassifyOutputs(entities=spans, labels=["WORD"], tokens=4 * len(inputs.texts))
+    scores = [[0.25, 0.75] if "good" in text else [0.75, 0.25] for text in inputs.texts]
+    return ClassifyOutputs(labels=["bad", "good"], scores=scores, tokens=4 * len(inputs.texts))
+
+
+def answer_to(job: Job, inputs: TaskInputs) -> list[Result]:
+    """A worker's right answer; generated text repeats the prompt's words, one a part where it streams."""
+    if not isinstance(inputs, GenerateInputs):
+        rows = len(inputs.texts) if isinstance(inputs, EmbeddingInputs | ClassifyInputs) else len(inputs.documents)
+        return [result_of(job, outputs_to(job, inputs), rows=rows)]
+    return text_parts(job, inputs)
+
+
+def text_parts(job: Job, inputs: GenerateInputs) -> list[Result]:
+    """The prompt's words, as parts or whole."""
+    words = (inputs.prompt or inputs.messages[-1].content).split()
+    pieces = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
+    if not inputs.stream:
+        pieces = ["".join(pieces)]
+    results = []
+    for number, piece in enumerate(pieces):
+        final = number == len(pieces) - 1
+        outputs = GenerateOutputs(
+            text=piece,
+            logprobs=[TokenLogprob(piece, -0.5, [(piece, -0.5)])] if inputs.sampling.logprobs is not None else [],
+            finish_reason="stop" if final else None,
+            prompt_tokens=7 if final else 0,
+            completion_tokens=len(words) if final else 0,
+            cached_tokens=2 if final else 0,
+        )
+        results.append(msgspec.structs.replace(result_of(job, outputs), number=number, final=final))
+    return results
+
+
+def result_of(job: Job, outputs: Outputs, *, rows: int = 1) -> Result:
+    """``outputs`` as a worker sends them."""
+    return Result(
+        job=job.id,
+        model_digest=job.model_digest,
+        adapter_digest=job.adapter_digest,
+        outputs=outputs,
+        batch_rows=rows,
         queue_ms=1.5,
         worker="scripted",
     )
@@ -94,11 +194,11 @@ def answer_to(job: Job, inputs: EmbeddingInputs) -> Result:
 
 @dataclass
 class Consumer:
-    """Pulls jobs and answers them with ``respond`` (``None``: no answer, the job is acked all the same)."""
+    """Pulls jobs and answers them with ``respond`` (nothing: no answer, the job is acked all the same)."""
 
     connection: Connection
     settings: QueueSettings
-    respond: Callable[[Job, EmbeddingInputs], Result | None] = answer_to
+    respond: Callable[[Job, Any], Sequence[Result]] = answer_to
     jobs: list[Job] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     paused: bool = False
@@ -114,16 +214,18 @@ class Consumer:
                 if self.connection.is_connected:
                     await self._announce()
                     if not self.paused:
-                        durable = await ensure_consumer(js, POOL, BASE, self.settings)
-                        await self.connection.publish(
-                            f"$JS.API.CONSUMER.MSG.NEXT.{subjects.WORK_STREAM}.{durable}",
-                            json.dumps({"batch": 200, "expires": 180_000_000}).encode(),
-                            reply=inbox,
-                        )
+                        for model in MODELS:
+                            durable = await ensure_consumer(js, POOL, model.id, self.settings)
+                            await self.connection.publish(
+                                f"$JS.API.CONSUMER.MSG.NEXT.{subjects.WORK_STREAM}.{durable}",
+                                json.dumps({"batch": 200, "expires": 180_000_000}).encode(),
+                                reply=inbox,
+                            )
             await asyncio.sleep(0.2)
 
     async def _announce(self) -> None:
-        presence = Presence(machine="m", pool=POOL, models=[BASE], workers=1, at=time.time())
+        models = [model.id for model in MODELS]
+        presence = Presence(machine="m", pool=POOL, models=models, workers=1, at=time.time())
         await self.connection.publish(subjects.presence("m"), codec.encode(presence))
 
     async def take(self, msg: Msg) -> None:
@@ -134,10 +236,10 @@ class Consumer:
         self.jobs.append(job)
         inputs = job.inputs
         if isinstance(inputs, InputsReference):
-            inputs = codec.decode(await get_payload(self.connection.jetstream(), inputs.name), EmbeddingInputs)
-        assert isinstance(inputs, EmbeddingInputs)
-        result = self.respond(job, inputs)
-        if result is not None:
+            stored = await get_payload(self.connection.jetstream(), inputs.name)
+            # mypy knows no union as a type of types.
+            inputs = codec.decode(stored, TaskInputs)  # type: ignore[arg-type]
+        for result in self.respond(job, inputs):
             await self.connection.publish(job.reply, codec.encode(result))
         await self.connection.publish(msg.reply, b"+ACK")
 
@@ -164,6 +266,10 @@ class Stand:
         """POST an embeddings request with the team's key."""
         return await self.client.post("/v1/embeddings", json={"model": BASE, "input": "hello", **body})
 
+    async def post(self, path: str, **body: object) -> httpx.Response:
+        """POST any request with the team's key."""
+        return await self.client.post(f"/v1/{path}", json=body)
+
     async def put_key(self, secret: str, record: KeyRecord) -> None:
         """Store a key and wait until the gateway knows it."""
         await put_record(self.js, subjects.KEYS_BUCKET, key_name(secret), record)
@@ -178,9 +284,10 @@ async def register(js: JetStreamContext, settings: QueueSettings) -> None:
     """Write the records that the control plane would write."""
     await ensure_streams(js, settings)
     await ensure_buckets(js, settings)
-    await put_record(js, subjects.MODELS_BUCKET, BASE, BASE_RECORD)
-    await put_record(js, subjects.ADAPTERS_BUCKET, SUPPORT.name, SUPPORT)
-    await put_record(js, subjects.ADAPTERS_BUCKET, SECRET_ADAPTER.name, SECRET_ADAPTER)
+    for model in MODELS:
+        await put_record(js, subjects.MODELS_BUCKET, model.id, model)
+    for adapter in (SUPPORT, TAGS, SECRET_ADAPTER):
+        await put_record(js, subjects.ADAPTERS_BUCKET, adapter.name, adapter)
     await put_record(js, subjects.KEYS_BUCKET, key_name(SECRET), KeyRecord(id="k1", team="acme", scopes=[Scope.INFER]))
     await put_record(
         js, subjects.KEYS_BUCKET, key_name(OTHER_SECRET), KeyRecord(id="k2", team="other", scopes=[Scope.INFER])

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 
 from fabric.kv import put_record
-from tests.integration.gateway.stand import BASE, BASE_RECORD, OTHER_SECRET, SECRET, VERSIONS, Stand, vector
+from tests.integration.gateway.stand import BASE, BASE_RECORD, CHAT, OTHER_SECRET, SECRET, VERSIONS, Stand, vector
 from tests.integration.gateway.waiting import until, until_async
 from wire import codec
 from wire.errors import Code, ErrorInfo
@@ -35,7 +35,7 @@ async def test_string_and_list_and_headers(stand: Stand) -> None:
     assert "x-shoal-truncated" not in one.headers
     assert len(one.headers["x-request-id"]) == 32
 
-    many = await stand.embed(input=["a", "ü", "c"], model="acme/support", metadata={"ignored": 1})
+    many = await stand.embed(input=["a", "ü", "c"], model="acme/support", metadata={"ignored": 1}, dimensions=4)
     assert [row["embedding"] for row in many.json()["data"]] == [vector(text, "3" * 64) for text in ("a", "ü", "c")]
     assert many.headers["x-shoal-version"] == "acme/support@3"
     assert many.headers["x-shoal-digest"] == "3" * 64
@@ -60,7 +60,7 @@ async def test_official_client_unchanged(stand: Stand) -> None:
     raw = await client.embeddings.with_raw_response.create(model=BASE, input="x", extra_body={"truncate": False})
     assert raw.headers["x-shoal-version"] == BASE
     listed = [model.id async for model in client.models.list()]
-    assert listed == [BASE, "acme/support"]
+    assert listed == [CHAT, BASE, "acme/support", "acme/tags"]
     assert (await client.models.retrieve("acme/support")).owned_by == "acme"
     with pytest.raises(NotFoundError) as caught:
         await client.embeddings.create(model="acme/supporter", input="x")
@@ -84,6 +84,19 @@ async def test_truncation_is_told(stand: Stand) -> None:
     inputs = stand.consumer.jobs[-1].inputs
     assert inputs.truncate is False  # type: ignore[union-attr]
     assert stand.consumer.jobs[0].token_estimate == min(256, 5 // 4 + 2) + 256
+
+
+async def test_prompts_are_named_or_chosen_by_the_kind_of_input(stand: Stand) -> None:
+    for body, prompt in (
+        ({}, None),
+        ({"prompt_name": "passage"}, "passage"),
+        ({"input_type": "search_query"}, "query"),
+        ({"input_type": "document"}, "document"),
+    ):
+        assert (await stand.embed(**body)).status_code == 200
+        inputs = stand.consumer.jobs[-1].inputs
+        assert isinstance(inputs, EmbeddingInputs)
+        assert inputs.prompt_name == prompt, body
 
 
 async def test_large_inputs_travel_by_reference_and_are_removed(stand: Stand) -> None:
@@ -122,10 +135,10 @@ async def test_answers_too_large_for_one_message_come_in_several_jobs(stand: Sta
 async def test_one_failed_job_of_several_fails_the_request_and_cancels_the_rest(stand: Stand) -> None:
     await register_wide_model(stand)
 
-    def fail_one(job: Job, inputs: EmbeddingInputs) -> Result | None:
+    def fail_one(job: Job, inputs: EmbeddingInputs) -> list[Result]:
         if "text 0" not in inputs.texts:
-            return None
-        return Result(job=job.id, error=ErrorInfo(Code.NONFINITE_OUTPUT, "Not a number."))
+            return []
+        return [Result(job=job.id, error=ErrorInfo(Code.NONFINITE_OUTPUT, "Not a number."))]
 
     stand.consumer.respond = fail_one
     answer = await stand.embed(input=[f"text {number}" for number in range(200)])
@@ -162,7 +175,7 @@ async def test_same_adapter_name_of_another_team_is_unknown(stand: Stand) -> Non
     assert "other/support" not in unknown.text
     assert "acme/support" in hidden.json()["error"]["hint"]
     theirs = await stand.client.get("/v1/models", headers={"authorization": f"Bearer {OTHER_SECRET}"})
-    assert [card["id"] for card in theirs.json()["data"]] == [BASE, "other/support"]
+    assert [card["id"] for card in theirs.json()["data"]] == [CHAT, BASE, "other/support"]
     one = await stand.client.get("/v1/models/other/support")
     assert one.status_code == 404
 
@@ -186,6 +199,10 @@ async def test_model_cards(stand: Stand) -> None:
     assert card["shoal"]["versions"] == sorted(VERSIONS)
     assert card["shoal"]["aliases"]["canary"] == {"2": 50, "3": 50}
     assert card["shoal"]["digest"] == "3" * 64
+    assert (card["shoal"]["tasks"], card["shoal"]["mode"]) == (["embeddings", "rerank"], "packed")
+    tags = (await stand.client.get("/v1/models/acme/tags")).json()
+    assert (tags["shoal"]["tasks"], tags["shoal"]["max_tokens"]) == (["classify"], 256)
+    assert (await stand.client.get("/v1/models/acme/tags@3")).status_code == 404
     base = (await stand.client.get(f"/v1/models/{BASE}")).json()
     assert base["shoal"]["kind"] == "base"
     assert base["shoal"]["dimension"] == 4

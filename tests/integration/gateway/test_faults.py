@@ -28,9 +28,9 @@ from wire.jobs import EmbeddingInputs, Job, Result
 from wire.registry import KeyRecord, Scope
 
 
-def silent(job: Job, inputs: EmbeddingInputs) -> Result | None:
+def silent(job: Job, inputs: EmbeddingInputs) -> list[Result]:
     """A worker that never answers."""
-    return None
+    return []
 
 
 async def test_server_killed_in_flight_loses_nothing(nats: ServerProcess, nats_url: str) -> None:
@@ -160,7 +160,9 @@ async def test_client_that_leaves_cancels_its_job(stand: Stand) -> None:
 
 
 async def test_answer_of_another_version_is_never_given_out(stand: Stand) -> None:
-    stand.consumer.respond = lambda job, inputs: msgspec.structs.replace(answer_to(job, inputs), adapter_digest=None)
+    stand.consumer.respond = lambda job, inputs: [
+        msgspec.structs.replace(result, adapter_digest=None) for result in answer_to(job, inputs)
+    ]
     answer = await stand.embed(model="acme/support")
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "internal_error"
@@ -170,7 +172,7 @@ async def test_answer_of_another_version_is_never_given_out(stand: Stand) -> Non
 
 
 async def test_answer_of_wrong_size_is_never_given_out(stand: Stand) -> None:
-    def short(job: Job, inputs: EmbeddingInputs) -> Result:
+    def short(job: Job, inputs: EmbeddingInputs) -> list[Result]:
         return answer_to(job, EmbeddingInputs(texts=inputs.texts[:1]))
 
     stand.consumer.respond = short
@@ -181,7 +183,7 @@ async def test_answer_of_wrong_size_is_never_given_out(stand: Stand) -> None:
 async def test_worker_errors_keep_their_code(stand: Stand) -> None:
     for code, status in ((Code.ADAPTER_UNLOADABLE, 500), (Code.OUT_OF_MEMORY, 503), (Code.INPUT_TOO_LONG, 400)):
         error = ErrorInfo(code, "The reason.", hint="The next step.")
-        stand.consumer.respond = lambda job, inputs, error=error: Result(job=job.id, error=error)  # type: ignore[misc]
+        stand.consumer.respond = lambda job, inputs, error=error: [Result(job=job.id, error=error)]  # type: ignore[misc]
         answer = await stand.embed()
         assert answer.status_code == status
         assert answer.json()["error"]["code"] == code
@@ -190,11 +192,11 @@ async def test_worker_errors_keep_their_code(stand: Stand) -> None:
 
 
 async def test_second_answer_is_dropped(stand: Stand) -> None:
-    def twice(job: Job, inputs: EmbeddingInputs) -> Result:
-        result = answer_to(job, inputs)
+    def twice(job: Job, inputs: EmbeddingInputs) -> list[Result]:
+        (result,) = answer_to(job, inputs)
         late = msgspec.structs.replace(result, batch_rows=99)
         asyncio.get_running_loop().create_task(publish_later(job.reply, codec.encode(late)))
-        return result
+        return [result]
 
     async def publish_later(subject: str, data: bytes) -> None:
         await asyncio.sleep(0.1)

@@ -41,7 +41,7 @@ def test_a_full_minutes_burst_is_allowed_and_no_more(per_minute: int) -> None:
 
 
 def test_in_flight_is_counted_out_again() -> None:
-    limits = Limits(max_in_flight=2)
+    limits = Limits(max_in_flight=2, max_bytes=100)
     key = KeyRecord(id="a", team="t", scopes=[Scope.INFER], max_in_flight=1)
     free = KeyRecord(id="b", team="t", scopes=[Scope.INFER])
     for _ in range(3):
@@ -55,6 +55,25 @@ def test_in_flight_is_counted_out_again() -> None:
         limits.leave(key)
         limits.leave(free)
     assert limits.in_flight == 0
+
+
+def test_bytes_are_bounded_and_counted_out_again() -> None:
+    limits = Limits(max_in_flight=10, max_bytes=100)
+    key = KeyRecord(id="a", team="t", scopes=[Scope.INFER])
+    limits.enter(key, 0.0)
+    held = limits.hold(500)
+    limits.enter(key, 0.0)
+    with pytest.raises(ShoalError, match="500 bytes") as caught:
+        limits.hold(1)
+    assert caught.value.code is Code.RATE_LIMITED
+    limits.leave(key)
+    limits.release(420)
+    limits.enter(key, 0.0)
+    limits.leave(key, limits.hold(20))
+    with pytest.raises(ShoalError, match="limit"):
+        limits.hold(21)
+    limits.leave(key, held - 420)
+    assert (limits.in_flight, limits.held_bytes) == (0, 0)
 
 
 @given(st.text())

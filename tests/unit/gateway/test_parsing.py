@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.parsing import EmbeddingsRequest, estimate_tokens, parse_embeddings
+from gateway.bodies.embeddings import EmbeddingsRequest, parse_embeddings
+from gateway.bodies.texts import TextBounds, estimate_tokens
 from wire.errors import Code, ShoalError
 
 texts_of = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=10)
@@ -17,14 +18,14 @@ texts_of = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1
 @given(texts_of, st.booleans(), st.sampled_from([None, "float", "base64"]))
 def test_right_bodies_come_out_as_they_went_in(texts: list[str], truncate: bool, encoding: str | None) -> None:
     body = {"model": "m", "input": texts, "truncate": truncate, "encoding_format": encoding, "user": None}
-    parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=10_000)
+    parsed = parse_embeddings(json.dumps(body).encode(), TextBounds(10, 10_000))
     assert parsed == EmbeddingsRequest("m", texts, encoding == "base64", truncate, None)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_with_a_code(body: bytes) -> None:
     with pytest.raises(ShoalError) as caught:
-        parse_embeddings(body, max_inputs=10, max_text_bytes=10_000)
+        parse_embeddings(body, TextBounds(10, 10_000))
     assert caught.value.status == 400
 
 
@@ -46,7 +47,7 @@ json_values = st.recursive(
 )
 def test_any_json_is_taken_or_refused_never_a_crash(body: dict[str, object]) -> None:
     try:
-        parsed = parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=10_000)
+        parsed = parse_embeddings(json.dumps(body).encode(), TextBounds(10, 10_000))
     except ShoalError as error:
         assert error.status == 400  # noqa: PT017 - both ends are right, neither may be another
     else:
@@ -59,30 +60,30 @@ def test_any_json_is_taken_or_refused_never_a_crash(body: dict[str, object]) -> 
 )
 def test_a_field_given_twice_is_refused(body: str) -> None:
     with pytest.raises(ShoalError) as caught:
-        parse_embeddings(body.encode(), max_inputs=10, max_text_bytes=10_000)
+        parse_embeddings(body.encode(), TextBounds(10, 10_000))
     assert caught.value.code is Code.INVALID_JSON
 
 
 def test_field_names_as_texts_are_no_duplicates() -> None:
     body = {"model": "input", "input": ["input", "model", "input", '{"input": "input"}'], "user": "user"}
-    assert parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=10_000).texts == body["input"]
+    assert parse_embeddings(json.dumps(body).encode(), TextBounds(10, 10_000)).texts == body["input"]
 
 
 def test_number_too_long_for_python_in_a_suspicious_body() -> None:
-    body = b'{"model": "m", "input": ["input", "x"], "seed": ' + b"9" * 10_000 + b"}"
-    assert parse_embeddings(body, max_inputs=10, max_text_bytes=10_000).texts == ["input", "x"]
+    body = b'{"model": "m", "input": ["input", "x"], "store": ' + b"9" * 10_000 + b"}"
+    assert parse_embeddings(body, TextBounds(10, 10_000)).texts == ["input", "x"]
 
 
 def test_a_text_too_long_is_refused_with_both_sizes() -> None:
     body = {"model": "m", "input": ["short", "é" * 51]}
     with pytest.raises(ShoalError) as caught:
-        parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=100)
+        parse_embeddings(json.dumps(body).encode(), TextBounds(10, 100))
     info = caught.value.info
     assert (info.code, info.param) == (Code.INPUT_TOO_LONG, "input[1]")
     assert "102 bytes" in info.message
     assert "limit is 100" in info.message
     body["input"] = ["é" * 50]
-    assert parse_embeddings(json.dumps(body).encode(), max_inputs=10, max_text_bytes=100).texts == body["input"]
+    assert parse_embeddings(json.dumps(body).encode(), TextBounds(10, 100)).texts == body["input"]
 
 
 @given(texts_of, st.integers(1, 600))

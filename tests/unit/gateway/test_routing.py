@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing import Target, pick_version, resolve, sticky_draw
+from gateway.routing import Target, pick_version, resolve, sticky_draw, visible_names
 from wire.errors import Code, ShoalError
 from wire.jobs import Task
-from wire.registry import AdapterRecord, ModelRecord, VersionRecord
+from wire.registry import AdapterRecord, Mode, ModelRecord, VersionRecord
 
 BASE = ModelRecord(
     id="org/Base",
@@ -33,17 +34,44 @@ THEIRS = AdapterRecord(
     name="other/tags", team="other", base_model="org/Base", versions=VERSIONS, aliases={"live": {1: 1}}
 )
 ORPHAN = AdapterRecord(name="acme/orphan", team="acme", base_model="gone", versions=VERSIONS, aliases={"live": {1: 1}})
+OWN = AdapterRecord(
+    name="acme/own",
+    team="acme",
+    base_model="org/Base",
+    versions={
+        1: VersionRecord(number=1, digest="o1", size_bytes=1, rank=1, mode=Mode.MERGED),
+        2: VersionRecord(number=2, digest="o2", size_bytes=1, rank=0, mode=Mode.FULL, tasks=[Task.CLASSIFY]),
+        3: VersionRecord(number=3, digest="o3", size_bytes=1, rank=0, mode=Mode.FULL),
+        4: VersionRecord(number=4, digest="o4", size_bytes=1, rank=1, tasks=[Task.TOKEN_CLASSIFY, Task.EMBEDDINGS]),
+    },
+    aliases={"live": {1: 1}},
+)
+
+
+def own(number: int, digest: str, tasks: list[Task]) -> ModelRecord:
+    """The model record of a version of ``acme/own``."""
+    return ModelRecord(
+        id=f"acme/own@{number}", digest=digest, source="artifact:", tasks=tasks, pool="p", max_tokens=8,
+        dimension=3, created=0, pinned=False, team="acme", artifact=digest,
+    )  # fmt: skip
+
+
+MERGED = own(1, "o1", [Task.EMBEDDINGS])
+STALE = own(2, "of a deleted adapter of this name", [Task.CLASSIFY])
+FOREIGN = msgspec.structs.replace(own(3, "x", [Task.EMBEDDINGS]), id="other/own@3", team="other")
 MUTE = ModelRecord(id="org/Mute", digest="m", source="x", tasks=[], pool="p", max_tokens=8, dimension=None, created=0)
 
 
-def ask(name: str, draw: float = 0.0, session: str | None = None) -> Target:
+def ask(
+    name: str, draw: float = 0.0, session: str | None = None, tasks: tuple[Task, ...] = (Task.EMBEDDINGS,)
+) -> Target:
     """``name`` as team acme asks for it."""
     return resolve(
         name,
         team="acme",
-        task=Task.EMBEDDINGS,
-        models={"org/Base": BASE, "org/Mute": MUTE},
-        adapters={record.name: record for record in (MINE, THEIRS, ORPHAN)},
+        tasks=tasks,
+        models={model.id: model for model in (BASE, MUTE, MERGED, STALE, FOREIGN)},
+        adapters={record.name: record for record in (MINE, THEIRS, ORPHAN, OWN)},
         draw=draw,
         session=session,
     )
@@ -83,6 +111,9 @@ def test_addresses(name: str, draw: float, version: str, digest: str | None) -> 
         ("acme/tags:zero", Code.VERSION_NOT_FOUND, ""),
         ("acme/orphan", Code.MODEL_UNLOADABLE, ""),
         ("org/Mute", Code.TASK_UNSUPPORTED, ""),
+        ("acme/own@2", Code.MODEL_UNLOADABLE, ""),
+        ("acme/own@3", Code.MODEL_UNLOADABLE, ""),
+        ("other/own@3", Code.MODEL_NOT_FOUND, ""),
     ],
 )
 def test_refusals_never_fall_back_to_the_base(name: str, code: Code, hint: str) -> None:
@@ -91,8 +122,28 @@ def test_refusals_never_fall_back_to_the_base(name: str, code: Code, hint: str) 
     assert caught.value.code is code
     assert caught.value.info.param == "model"
     assert hint in (caught.value.info.hint or "")
-    assert "other/tags" not in (caught.value.info.hint or "")
+    assert "other/" not in (caught.value.info.hint or "")
     assert len(caught.value.info.message) < 500
+
+
+def test_versions_with_weights_of_their_own_run_on_their_own_record() -> None:
+    target = ask("acme/own")
+    assert (target.model, target.adapter_digest, target.digest) == (MERGED, None, "o1")
+    assert (target.version, target.alias) == ("acme/own@1", "live")
+    assert ask("acme/own@1").alias is None
+
+
+def test_the_task_is_the_first_that_the_version_serves() -> None:
+    wanted = (Task.CLASSIFY, Task.TOKEN_CLASSIFY)
+    target = ask("acme/own@4", tasks=wanted)
+    assert (target.task, target.model, target.adapter_digest) == (Task.TOKEN_CLASSIFY, BASE, "o4")
+    with pytest.raises(ShoalError, match="classify or token-classify; it serves: embeddings"):
+        ask("acme/tags", tasks=wanted)
+
+
+def test_records_of_versions_are_no_names() -> None:
+    names = visible_names("acme", {model.id: model for model in (BASE, MERGED, FOREIGN)}, {"acme/own": OWN})
+    assert names == ["org/Base", "acme/own"]
 
 
 weights_of = st.dictionaries(st.integers(1, 50), st.integers(0, 1000), max_size=6)

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from starlette.types import Receive, Scope, Send
 
-from gateway.answers import Headers, answer_json
-from gateway.endpoint import Endpoint
+from gateway.answers import answer_json
+from gateway.endpoints.endpoint import Endpoint, Exchange
 from gateway.plane import Plane
 from gateway.routing import visible_names
 from wire.errors import Code, ShoalError
 from wire.names import LIVE, nearest_names
-from wire.registry import AdapterRecord, KeyRecord, ModelRecord
+from wire.registry import AdapterRecord, Mode, ModelRecord, VersionRecord
 from wire.registry import Scope as KeyScope
 
 OWNER = "shoal"
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What OpenAI's object has no place for. ``digest`` is the base model's, or the live version's if there is one."""
+    """What OpenAI's object has no place for. ``digest`` is the base model's, or the live version's if there is one.
+
+    ``tasks``, ``mode``, ``dimension`` and ``max_tokens`` of an adapter are those of its live version, or of its newest
+    when none or several are live.
+    """
 
     kind: str
     base: str
@@ -28,6 +31,7 @@ class Details(msgspec.Struct, frozen=True):
     digest: str | None
     dimension: int | None
     max_tokens: int | None
+    mode: str | None = None
     versions: list[int] = []
     aliases: dict[str, dict[int, int]] = {}
 
@@ -55,38 +59,32 @@ class Models(Endpoint):
     name = "models"
     scopes = (KeyScope.INFER, KeyScope.READ)
 
-    async def handle(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        *,
-        key: KeyRecord,
-        request_headers: Mapping[bytes, bytes],
-        headers: Headers,
-    ) -> None:
+    async def handle(self, exchange: Exchange) -> None:
         plane = self.gateway.plane()
-        wanted = scope["path_params"].get("model")
+        team = exchange.key.team
+        wanted = exchange.scope["path_params"].get("model")
         if wanted:
-            await answer_json(send, _one(plane, wanted, key.team), headers)
+            await answer_json(exchange.send, _one(plane, wanted, team), exchange.headers)
             return
-        cards = [_base_card(model) for _, model in sorted(plane.models.records.items())]
+        models = plane.models.records
+        cards = [_base_card(model) for _, model in sorted(models.items()) if not model.is_version]
         cards += [
-            _adapter_card(adapter, plane.models.records.get(adapter.base_model))
+            _adapter_card(adapter, models)
             for _, adapter in sorted(plane.adapters.records.items())
-            if adapter.team == key.team
+            if adapter.team == team
         ]
-        await answer_json(send, ModelList(cards), headers)
+        await answer_json(exchange.send, ModelList(cards), exchange.headers)
 
 
 def _one(plane: Plane, wanted: str, team: str) -> ModelCard:
-    model = plane.models.records.get(wanted)
-    if model is not None:
+    models = plane.models.records
+    model = models.get(wanted)
+    if model is not None and not model.is_version:
         return _base_card(model)
     adapter = plane.adapters.records.get(wanted)
     if adapter is not None and adapter.team == team:
-        return _adapter_card(adapter, plane.models.records.get(adapter.base_model))
-    near = nearest_names(wanted[:200], visible_names(team, plane.models.records, plane.adapters.records)[:1000])
+        return _adapter_card(adapter, models)
+    near = nearest_names(wanted[:200], visible_names(team, models, plane.adapters.records)[:1000])
     raise ShoalError(
         Code.MODEL_NOT_FOUND,
         f"There is no model or adapter {wanted[:200]!r}.",
@@ -111,10 +109,13 @@ def _base_card(model: ModelRecord) -> ModelCard:
     )
 
 
-def _adapter_card(adapter: AdapterRecord, base: ModelRecord | None) -> ModelCard:
+def _adapter_card(adapter: AdapterRecord, models: Mapping[str, ModelRecord]) -> ModelCard:
     live = adapter.aliases.get(LIVE, {})
     # A split has no one digest; the answer's x-shoal-digest header says which version served.
     only = adapter.versions.get(next(iter(live))) if len(live) == 1 else None
+    shown = only or max(adapter.versions.values(), key=lambda version: version.number, default=None)
+    weights = None if shown is None else models.get(_weights_name(adapter, shown))
+    tasks = (shown.tasks if shown is not None else []) or (weights.tasks if weights is not None else [])
     return ModelCard(
         id=adapter.name,
         created=max((version.created for version in adapter.versions.values()), default=0),
@@ -122,11 +123,16 @@ def _adapter_card(adapter: AdapterRecord, base: ModelRecord | None) -> ModelCard
         shoal=Details(
             kind="adapter",
             base=adapter.base_model,
-            tasks=[] if base is None else [task.value for task in base.tasks],
+            tasks=[task.value for task in tasks],
             digest=None if only is None else only.digest,
-            dimension=None if base is None else base.dimension,
-            max_tokens=None if base is None else base.max_tokens,
+            dimension=None if weights is None else weights.dimension,
+            max_tokens=None if weights is None else weights.max_tokens,
+            mode=None if shown is None else shown.mode.value,
             versions=sorted(adapter.versions),
             aliases=adapter.aliases,
         ),
     )
+
+
+def _weights_name(adapter: AdapterRecord, version: VersionRecord) -> str:
+    return adapter.base_model if version.mode is Mode.PACKED else f"{adapter.name}@{version.number}"

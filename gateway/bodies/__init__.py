@@ -1,0 +1,1 @@
+"""Request bodies: each decoded into a typed struct, then refused or accepted. Pure."""

@@ -1,0 +1,1 @@
+"""One class for each path that asks for a key."""
