@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
+import math
 from pathlib import Path
 
+from wire.canonical import PREFIX_FILE
 from wire.errors import Code, ShoalError
 from wire.registry import ModelRecord
 from workers.bundles import unpack_bundle
 
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf")
 _CHUNK_BYTES = 1024 * 1024
+_FLOAT32_BYTES = 4
+_MOST_GGUF_GROWTH = 8
+"""From 4 bits to 32; what a model really takes is measured once it is loaded."""
 ARTIFACT_SOURCE = "artifact:"
 
 
@@ -39,6 +45,16 @@ def open_model(record: ModelRecord, artifact: Path | None, scratch: Path) -> Pat
                 hint="Install the registered weights on this machine or register the base model again.",
             )
     return path
+
+
+def expected_bytes(record: ModelRecord, artifact: Path | None) -> int:
+    """What the weights of ``record`` will take in float32, from the headers of their files.
+
+    Raises ``ShoalError(MODEL_UNLOADABLE)`` when there are none.
+    """
+    if record.source == ARTIFACT_SOURCE:
+        return _float32_bytes(artifact) if artifact is not None else record.size_bytes
+    return sum(map(_float32_bytes, weight_files(resolve_source(record.source))))
 
 
 def resolve_source(source: str) -> Path:
@@ -89,6 +105,22 @@ def file_digest(path: Path) -> str:
         while chunk := handle.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def _float32_bytes(file: Path) -> int:
+    size = file.stat().st_size
+    if file.suffix == ".gguf":
+        return size * _MOST_GGUF_GROWTH
+    if file.suffix != ".safetensors":
+        return size
+    with file.open("rb") as handle:
+        length = int.from_bytes(handle.read(8), "little")
+        try:
+            header = json.loads(handle.read(min(length, size)))
+            tensors = [entry for name, entry in header.items() if not name.startswith(("__", PREFIX_FILE))]
+            return sum(_FLOAT32_BYTES * math.prod(entry["shape"]) for entry in tensors)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return size  # whoever loads it says what is wrong with it
 
 
 def _package_directory(source: str, rest: str) -> Path:

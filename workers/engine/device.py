@@ -64,6 +64,7 @@ class Device:
         while not self._room.stopping:
             self._beat()
             self._obey()
+            self._residents.tend()
             shelved, works = self._next_model()
             if shelved is None or not self._run_batch(shelved, works):
                 self._room.wait(max(0.0, self._beat_at + _BEAT_S - time.monotonic()))

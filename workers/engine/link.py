@@ -102,7 +102,7 @@ class Link:
         match frame:
             case Batch(jobs=jobs, artifacts=artifacts):
                 for job in jobs:
-                    work = Work(job, artifacts.get(job.adapter_digest) if job.adapter_digest else None)
+                    work = Work(job, artifacts.get(job.adapter_digest or job.model_digest))
                     if self._room.admit(work):
                         self._pipes.to_prepare(work)
             case Cancel(jobs=ids):

@@ -11,6 +11,7 @@ import structlog
 
 from wire.errors import Code, ErrorInfo, ShoalError
 from wire.frames import Ensure, Ensured
+from wire.registry import ModelRecord
 from workers.engine.answers import Answers
 from workers.engine.outbox import Outbox
 from workers.engine.pipes import LoadAdapter, MakeResident, Pipes
@@ -77,20 +78,28 @@ class AdapterLoader:
         except ShoalError as error:
             self._answers.fail(work, error.info)
         else:
-            self._room.make_ready(work)
+            if work.prepared is None:
+                # now that its head is known
+                self._pipes.to_prepare(work)
+            else:
+                self._room.make_ready(work)
 
-    def _ensure(self, frame: Ensure) -> None:
-        shelved = self._shelf.get(frame.model)
-        if shelved is None:
-            info = ErrorInfo(Code.MODEL_UNLOADABLE, f"The model {frame.model} is not loaded on this worker.")
-            self._outbox.post(Ensured(frame.digest, info))
-            return
+    def _ensure(self, order: Ensure) -> None:
         try:
-            adapter = self._adapter(shelved.model, frame.digest, Path(frame.path))
+            found = self._shelf.request(order)
+            if found is None:  # it comes back once the model is loaded
+                return
+            if isinstance(found, ModelRecord):
+                self._pipes.models.put(found)
+                return
+            if order.digest == found.model.record.digest:
+                self._outbox.post(Ensured(order.digest))
+                return
+            adapter = self._adapter(found.model, order.digest, Path(order.path))
         except ShoalError as error:
-            self._outbox.post(Ensured(frame.digest, error.info))
+            self._outbox.post(Ensured(order.digest, error.info))
         else:
-            self._pipes.device.put(MakeResident(shelved.model, adapter))
+            self._pipes.device.put(MakeResident(found.model, adapter))
             self._room.nudge()
 
     def _adapter(self, model: LoadedModel, digest: str, path: Path) -> PreparedAdapter:

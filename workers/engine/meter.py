@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+from wire.telemetry import Eviction
+
+_REASONS_KEPT = 64
+"""Evictions of one interval that are told with their reason; all are counted."""
 
 
 @dataclass(slots=True)
@@ -15,9 +21,11 @@ class Counts:
     requests: int = 0
     tokens: int = 0
     rows: int = 0
+    generated: int = 0
     errors: int = 0
     loads: int = 0
     evictions: int = 0
+    evicted: list[Eviction] = field(default_factory=list)
     batch_rows: list[int] = field(default_factory=list)
     batch_adapters: list[int] = field(default_factory=list)
     queue_ms: list[float] = field(default_factory=list)
@@ -45,20 +53,27 @@ class Meter:
             self._counts.batch_rows.append(rows)
             self._counts.batch_adapters.append(adapters)
 
+    def generated(self, tokens: int) -> None:
+        """So many tokens of texts in the making are new."""
+        with self._lock:
+            self._counts.generated += tokens
+
     def job_done(self, *, queue_ms: float, failed: bool) -> None:
         with self._lock:
             self._counts.requests += 1
             self._counts.errors += failed
             self._counts.queue_ms.append(round(queue_ms, 3))
 
-    def loaded(self, *, evictions: int) -> None:
+    def loaded(self) -> None:
+        """An adapter or a model came to the device."""
         with self._lock:
             self._counts.loads += 1
-            self._counts.evictions += evictions
 
-    def evicted(self, count: int = 1) -> None:
+    def evicted(self, evicted: Sequence[Eviction]) -> None:
+        """These left a tier."""
         with self._lock:
-            self._counts.evictions += count
+            self._counts.evictions += len(evicted)
+            self._counts.evicted = [*self._counts.evicted, *evicted][-_REASONS_KEPT:]
 
     def take(self) -> tuple[Counts, float]:
         """Counts since the last call and the interval's length in seconds; a running pass counts up to now."""

@@ -31,8 +31,9 @@ AdapterTask = LoadAdapter | Ensure
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """Evict base models until ``size_bytes`` more fit; ``reply`` gets ``None`` or why they do not."""
+    """Evict models until ``size_bytes`` more fit for ``model``; ``reply`` gets ``None`` or why they do not."""
 
+    model: str
     size_bytes: int
     reply: queue.Queue[ErrorInfo | None]
 
@@ -71,6 +72,13 @@ class Pipes:
         inputs = work.job.inputs
         bulk = isinstance(inputs, EmbeddingInputs) and sum(map(len, inputs.texts)) > _BULK_CHARACTERS
         (self.prepare_bulk if bulk else self.prepare).put(work)
+
+    def resume(self, waiting: Work | Ensure) -> None:
+        """Send what waited for a model on its way."""
+        if isinstance(waiting, Ensure):
+            self.adapters.put(waiting)
+        else:
+            self.to_prepare(waiting)
 
     def close(self) -> None:
         """End the stages after what is queued."""

@@ -66,6 +66,8 @@ class Process:
             outbox,
             meter,
             model_limit_bytes=settings.model_bytes or int(_MODEL_SHARE * memory),
+            device=settings.device,
+            batch_tokens=settings.batch_tokens,
         )
         hello = Hello(
             protocol=PROTOCOL,
@@ -90,8 +92,8 @@ class Process:
         )
         self._preparer = Preparer(room, shelf, host, pipes, answers)
         self._adapter_loader = AdapterLoader(room, shelf, host, pipes, answers, outbox)
-        self._model_loader = ModelLoader(room, shelf, pipes, answers, options)
-        self._sampler = Sampler(settings.worker_name, probe, room, shelf, residents, meter, outbox)
+        self._model_loader = ModelLoader(room, shelf, pipes, answers, outbox, options)
+        self._sampler = Sampler(settings.worker_name, probe, room, shelf, residents, meter, outbox, host)
         self._link = Link(settings.socket_path, hello, room, shelf, pipes, answers, outbox)
 
     def run(self) -> int:

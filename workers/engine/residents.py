@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
 from wire.errors import Code, ErrorInfo, ShoalError
 from wire.frames import Ensured, Evict, Pin
-from wire.jobs import EmbeddingInputs
-from wire.telemetry import ResidentAdapter, ResidentModel
+from wire.telemetry import Eviction, ResidentAdapter, ResidentModel
 from workers.engine.answers import Answers
-from workers.engine.memory import evict_idle_adapters, free_caches
+from workers.engine.budget import Budget
+from workers.engine.inventory import list_adapters, list_models
+from workers.engine.memory import DeviceMemory, evict_idle_adapters, free_caches
 from workers.engine.meter import Meter
 from workers.engine.outbox import Outbox
 from workers.engine.pipes import Adopt, DeviceCommand, MakeResident, MakeRoom, Pipes
-from workers.engine.shelf import Shelf, ShelvedModel
+from workers.engine.shelf import Parked, Shelf, ShelvedModel
+from workers.engine.warm_up import warm_up
 from workers.engine.works import WaitingRoom
 from workers.models.loaded import LoadedModel
 from workers.oom import is_device_lost, is_out_of_memory
 from workers.packing.artifact import PreparedAdapter
 from workers.packing.host import HostTier
-from workers.residency import choose_evictions
+from workers.weights import weight_bytes
 
 log = structlog.get_logger("worker.residents")
-_WARM_UP = ((8, 1), (8, 1), (64, 4), (8, 1), (16, 32))
-"""(tokens, rows) of the first passes: the first sets up the device's thread pools, the others give the cost
-model a start."""
 
 
 class Residents:
-    """Runs on the device's thread, between two batches."""
+    """Runs on the device's thread, between two batches. ``cache_bytes`` tells the memory of texts in the making."""
 
     def __init__(
         self,
@@ -44,6 +43,9 @@ class Residents:
         meter: Meter,
         *,
         model_limit_bytes: int,
+        device: str = "cpu",
+        batch_tokens: int = 16_384,
+        cache_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self._room = room
         self._shelf = shelf
@@ -52,15 +54,19 @@ class Residents:
         self._answers = answers
         self._outbox = outbox
         self._meter = meter
-        self._model_limit_bytes = model_limit_bytes
+        self._memory = DeviceMemory(device)
+        self._budget = Budget(
+            room, shelf, pipes, meter, self._memory, limit_bytes=model_limit_bytes, cache_bytes=cache_bytes
+        )
+        self._batch_tokens = batch_tokens
         self.models: list[ResidentModel] = []
         self.adapters: list[ResidentAdapter] = []
 
     def obey(self, command: DeviceCommand) -> None:
         """Carry out one command of another stage or of the sidecar."""
         match command:
-            case MakeRoom(size_bytes=size_bytes, reply=reply):
-                reply.put(self._make_room(size_bytes))
+            case MakeRoom():
+                self._budget.ask(command)
             case Adopt(shelved=shelved):
                 self._adopt(shelved)
             case MakeResident(model=model, adapter=adapter):
@@ -71,6 +77,11 @@ class Residents:
                 self._outbox.post(Ensured(digest, self._pin(digest, pinned=pinned)))
         self._answers.offer_room()
         self.snapshot()
+
+    def tend(self) -> None:
+        """What has to go on between batches: a load that waits for room, and the budget."""
+        self._budget.tend()
+        self._budget.trim()
 
     def load(
         self, model: LoadedModel, adapter: PreparedAdapter | None, *, in_use: Collection[str] = ()
@@ -89,77 +100,65 @@ class Residents:
                 if last:
                     return ErrorInfo(Code.OUT_OF_MEMORY, f"No memory for adapter {adapter.digest[:12]}.")
             else:
-                self._meter.loaded(evictions=len(evicted))
+                self._meter.loaded()
+                self._meter.evicted(self._displaced(model, evicted, adapter.digest))
                 return None
             self._meter.evicted(evict_idle_adapters(model, self._host, in_use))
         return None
 
     def snapshot(self) -> None:
         """Note what is resident, for the sampler's thread."""
-        models: list[ResidentModel] = []
-        adapters: list[ResidentAdapter] = []
-        for one in self._shelf.loaded():
-            table, record = one.model.adapters.table, one.model.record
-            models.append(
-                ResidentModel(
-                    id=record.id,
-                    digest=record.digest,
-                    size_bytes=one.model.size_bytes,
-                    pinned=one.pinned,
-                    slots=table.slots,
-                    slots_used=len(table),
-                )
-            )
-            adapters += [
-                ResidentAdapter(
-                    digest=held.digest,
-                    model=record.id,
-                    size_bytes=held.size_bytes,
-                    slot=held.slot,
-                    pinned=held.pinned,
-                    hits=held.hits,
-                    loaded=held.loaded,
-                    last_used=held.last_used,
-                )
-                for held in table.residents()
-            ]
-        self.models, self.adapters = models, adapters
+        self.models, self.adapters = list_models(self._shelf), list_adapters(self._shelf)
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of base models and of the slots of their adapters."""
-        return sum(one.model.size_bytes + one.model.adapters.size_bytes for one in self._shelf.loaded())
+        """Weights, slots, caches, and headroom for the largest batch."""
+        return self._budget.reserved_bytes
+
+    @property
+    def budget_bytes(self) -> int:
+        """What may be reserved."""
+        return self._budget.limit_bytes
 
     def drop_unlisted(self) -> None:
         """Free models that left the pool and whose jobs are done."""
         for model_id in set(self._shelf.unlisted()) - self._room.models_in_use():
-            self._shelf.remove(model_id)
-            self._meter.evicted()
-            log.info("base model dropped, the pool does not serve it any more", model=model_id)
+            self._budget.evict(model_id, "The pool does not serve it any more.")
 
     def _adopt(self, shelved: ShelvedModel) -> None:
-        model_id = shelved.model.record.id
-        refused = self._warm_up(shelved)
+        record = shelved.model.record
+        refused = self._first_passes(shelved)
         if refused is not None:
             free_caches()
-            for work in self._shelf.fail(model_id, refused):
-                self._answers.fail(work, refused)
+            self._refuse(self._shelf.fail(record.id, refused), refused)
             return
-        for work in self._shelf.add(shelved):
-            self._pipes.to_prepare(work)
+        # what it takes, not what its files made expect
+        shelved.model.size_bytes = weight_bytes(shelved.model.kind.module)
+        shelved.loaded_at = time.monotonic()
+        parked = self._shelf.add(shelved)
+        self._meter.loaded()
+        for order in parked.orders:
+            if order.digest == record.digest:
+                self._outbox.post(Ensured(order.digest))
+            else:
+                self._pipes.resume(order)
+        for work in parked.works:
+            self._pipes.resume(work)
         cost = shelved.cost.cost
         log.info(
-            "base model ready",
-            model=model_id,
+            "model ready",
+            model=record.id,
+            size_bytes=shelved.model.size_bytes,
+            activation_bytes=shelved.activation_bytes,
             pass_ms=round(cost.fixed_s * 1e3, 2),
             token_us=round(cost.token_s * 1e6, 1),
         )
 
-    def _warm_up(self, shelved: ShelvedModel) -> ErrorInfo | None:
+    def _first_passes(self, shelved: ShelvedModel) -> ErrorInfo | None:
         """Run the first passes; returns why the model cannot be served. The models beside it go on."""
         for last in (False, True):
             try:
-                self._first_passes(shelved)
+                warm_up(shelved, self._memory, batch_tokens=self._batch_tokens)
             except Exception as error:
                 if is_device_lost(error):
                     raise
@@ -174,41 +173,30 @@ class Residents:
                 self._meter.evicted(evict_idle_adapters(other.model, self._host, self._room.adapters_in_use()))
         return None
 
-    def _first_passes(self, shelved: ShelvedModel) -> None:
-        model = shelved.model
-        row = model.kind.prepare(EmbeddingInputs(texts=["a"])).rows[0]
-        for number, (tokens, rows) in enumerate(_WARM_UP):
-            length = min(tokens, model.kind.max_tokens)
-            ids = (row * length)[:length]
-            start = time.perf_counter()
-            model.forward([ids] * rows, [None] * rows)
-            if number:
-                shelved.cost.update(tokens=length * rows, adapters=0, seconds=time.perf_counter() - start)
+    def _refuse(self, parked: Parked, info: ErrorInfo) -> None:
+        for work in parked.works:
+            self._answers.fail(work, info)
+        for order in parked.orders:
+            self._outbox.post(Ensured(order.digest, info))
 
-    def _make_room(self, size_bytes: int) -> ErrorInfo | None:
-        held = self._shelf.held(self._room.models_in_use())
-        victims = choose_evictions(held, needed_bytes=size_bytes, limit_bytes=self._model_limit_bytes)
-        if victims is None:
-            kept = sum(model.size_bytes for model in held if model.kept)
-            return ErrorInfo(
-                code=Code.MODEL_UNLOADABLE,
-                message=f"The model needs {size_bytes} bytes; the device allows {self._model_limit_bytes} bytes for "
-                f"models, of which {kept} are pinned or in use.",
-                hint="Unpin a base model, raise SHOAL_MODEL_BYTES, or serve it from another pool.",
-            )
-        for victim in victims:
-            self._shelf.remove(victim)
-            self._meter.evicted()
-            log.info("base model evicted", model=victim)
-        return None
+    def _displaced(self, model: LoadedModel, digests: Sequence[str], newcomer: str) -> list[Eviction]:
+        name = self._shelf.version_of(newcomer) or newcomer[:12]
+        table = model.adapters.table
+        reason = (
+            f"Its slot went to {name}: {len(table)} of {table.slots} slots of {model.record.id} were taken, and of "
+            "those without waiting jobs it was used least of late."
+        )
+        return [self._left(digest, reason) for digest in digests]
+
+    def _left(self, digest: str, reason: str) -> Eviction:
+        return Eviction("adapter", digest, reason, time.time(), name=self._shelf.version_of(digest))
 
     def _evict(self, digest: str) -> ErrorInfo | None:
         shelved = self._shelf.get(digest)
         if shelved is not None:
             if shelved.pinned or shelved.model.record.id in self._room.models_in_use():
                 return _in_use(digest, pinned=shelved.pinned)
-            self._shelf.remove(shelved.model.record.id)
-            self._meter.evicted()
+            self._budget.evict(shelved.model.record.id, "An operator evicted it.")
             return None
         if digest in self._room.adapters_in_use():
             return _in_use(digest, pinned=False)
@@ -218,7 +206,7 @@ class Residents:
                 return _in_use(digest, pinned=True)
             if resident is not None:
                 one.model.unload_adapter(digest)
-                self._meter.evicted()
+                self._meter.evicted([self._left(digest, "An operator evicted it.")])
         self._host.discard(digest)
         return None
 

@@ -15,6 +15,7 @@ from workers.engine.outbox import Outbox
 from workers.engine.residents import Residents
 from workers.engine.shelf import Shelf
 from workers.engine.works import WaitingRoom
+from workers.packing.host import HostTier
 
 _INTERVAL_S = 1.0
 
@@ -31,6 +32,7 @@ class Sampler:
         residents: Residents,
         meter: Meter,
         outbox: Outbox,
+        host: HostTier,
     ) -> None:
         self._worker = worker
         self._probe = probe
@@ -39,6 +41,7 @@ class Sampler:
         self._residents = residents
         self._meter = meter
         self._outbox = outbox
+        self._host = host
         self._process = psutil.Process()
         self._started = time.monotonic()
         self._stopping = threading.Event()
@@ -77,8 +80,12 @@ class Sampler:
             queue_ms=counts.queue_ms,
             loads=counts.loads,
             evictions=counts.evictions,
+            evicted=counts.evicted,
             process_bytes=self._process.memory_info().rss,
             reserved_bytes=self._residents.reserved_bytes,
             models=self._residents.models,
             adapters=self._residents.adapters,
+            budget_bytes=self._residents.budget_bytes,
+            host_bytes=self._host.size_bytes,
+            host_budget_bytes=self._host.limit_bytes,
         )

@@ -176,9 +176,9 @@ class WaitingRoom:
             return Pull(limit_tokens=limit, models=models, adapters=adapters)
 
     def models_in_use(self) -> set[str]:
-        """Ids of base models that a job here needs."""
+        """Ids of models that a job here was prepared for; jobs that wait for a load hold no model."""
         with self.changed:
-            return {work.job.model for work in self._works.values()}
+            return {work.model.record.id for work in self._works.values() if work.model is not None}
 
     def adapters_in_use(self) -> set[str]:
         """Digests of adapters that a job here needs."""

@@ -14,7 +14,7 @@ class HostTier:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._adapters: OrderedDict[tuple[str, str], PreparedAdapter] = OrderedDict()
         self.size_bytes = 0
@@ -31,11 +31,11 @@ class HostTier:
         """Keep ``adapter``, dropping others as the budget needs; one above the whole budget is not kept."""
         with self._lock:
             self._drop((model, adapter.digest))
-            if adapter.size_bytes > self._limit_bytes:
+            if adapter.size_bytes > self.limit_bytes:
                 return
             self._adapters[(model, adapter.digest)] = adapter
             self.size_bytes += adapter.size_bytes
-            while self.size_bytes > self._limit_bytes:
+            while self.size_bytes > self.limit_bytes:
                 self._drop(next(iter(self._adapters)))
 
     def discard(self, digest: str) -> None:

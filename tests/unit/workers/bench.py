@@ -49,7 +49,7 @@ class Bench:
         self.passes = PassRunner(self.answers, self.meter, self.host)
         self.preparer = Preparer(self.room, self.shelf, self.host, self.pipes, self.answers)
         self.adapter_loader = AdapterLoader(self.room, self.shelf, self.host, self.pipes, self.answers, self.outbox)
-        self.model_loader = ModelLoader(self.room, self.shelf, self.pipes, self.answers, self.options)
+        self.model_loader = ModelLoader(self.room, self.shelf, self.pipes, self.answers, self.outbox, self.options)
         self.device = Device(self.room, self.shelf, self.host, self.pipes, self.answers, self.outbox, self.meter,
                              self.residents, batch_tokens=batch_tokens, batch_s=10.0)  # fmt: skip
         self.near, self.far = socket.socketpair()

@@ -120,9 +120,9 @@ def test_a_cold_adapter_does_not_wait_for_a_base_model_that_loads(
 ) -> None:
     opened = threading.Event()
 
-    def slow(record: ModelRecord, *, options: ModelOptions) -> Any:
+    def slow(record: ModelRecord, *, options: ModelOptions, artifact: Path | None) -> Any:
         assert opened.wait(30)
-        return load_model(record, options=options)
+        return load_model(record, options=options, artifact=artifact)
 
     monkeypatch.setattr(model_module, "load_model", slow)
     bench.shelf.set_records([tiny_record, msgspec.structs.replace(tiny_record, id="other", pinned=False)])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.unit.workers.versions import canonical_of, write_canonical
 from wire.errors import Code, ShoalError
@@ -20,37 +20,37 @@ from workers.packing.artifact import read_artifact
 IDS = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 10, 11, 3]])
 
 
-def bert() -> nn.Module:
+def bert() -> Any:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
     return BertModel(BertConfig(vocab_size=20, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                                intermediate_size=64, max_position_embeddings=40)).eval()  # fmt: skip
+                                intermediate_size=64, max_position_embeddings=40)).train(False)  # fmt: skip
 
 
-def llama(*, tied: bool = True) -> nn.Module:
+def llama() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(vocab_size=20, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                                         num_key_value_heads=2, intermediate_size=64, max_position_embeddings=40,
-                                        tie_word_embeddings=tied, bos_token_id=2, eos_token_id=3,
-                                        pad_token_id=0)).eval()  # fmt: skip
+                                        tie_word_embeddings=True, bos_token_id=2, eos_token_id=3,
+                                        pad_token_id=0)).train(False)  # fmt: skip
 
 
-def gpt2() -> nn.Module:
+def gpt2() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=32, n_layer=2, n_head=4, n_positions=40, bos_token_id=2,
-                                      eos_token_id=3)).eval()  # fmt: skip
+                                      eos_token_id=3)).train(False)  # fmt: skip
 
 
-def trained(base: nn.Module, **settings: Any) -> Any:
+def trained(base: Any, **settings: Any) -> Any:
     """PEFT's model over a copy of ``base``, every trainable number moved away from its start."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = get_peft_model(copy.deepcopy(base), LoraConfig(r=4, lora_alpha=8, **settings))  # type: ignore[arg-type]
+        model = get_peft_model(copy.deepcopy(base), LoraConfig(r=4, lora_alpha=8, **settings))
     torch.manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""Properties of eviction: slots, host memory, base models."""
+"""Properties of eviction: slots and host memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from workers.packing.artifact import AdapterWeights, PreparedAdapter
 from workers.packing.host import HostTier
 from workers.packing.slots import SlotTable
-from workers.residency import HeldModel, choose_evictions
 
 calm = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 names = st.sampled_from("abcdefgh")
@@ -59,32 +58,3 @@ def test_the_host_tier_counts_its_bytes_and_keeps_the_newest(steps: list[tuple[s
         assert (tier.get("model", name) is not None) == (8 * size <= limit)
         kept = [tier.get("model", other) for other in "abcdefgh"]
         assert tier.size_bytes == sum(one.size_bytes for one in kept if one is not None)
-
-
-models = st.lists(
-    st.builds(
-        HeldModel,
-        id=st.uuids().map(str),
-        size_bytes=st.integers(1, 100),
-        idle_s=st.floats(0, 1000),
-        reload_s=st.floats(0.1, 60),
-        kept=st.booleans(),
-    ),
-    max_size=8,
-)
-
-
-@calm
-@given(models, st.integers(0, 200), st.integers(1, 400))
-def test_models_leave_only_as_needed_and_never_one_that_is_kept(held: list[HeldModel], needed: int, limit: int) -> None:
-    victims = choose_evictions(held, needed_bytes=needed, limit_bytes=limit)
-    total = sum(model.size_bytes for model in held)
-    evictable = sum(model.size_bytes for model in held if not model.kept)
-    if victims is None:
-        assert total - evictable + needed > limit
-        return
-    by_id = {model.id: model for model in held}
-    assert not any(by_id[victim].kept for victim in victims)
-    assert total - sum(by_id[victim].size_bytes for victim in victims) + needed <= limit
-    if total + needed <= limit:
-        assert victims == []
