@@ -42,7 +42,7 @@ def unpack_zip(path: Path, into: Unpacked) -> None:
     """Write the archive's files below ``into.folder``. Raises ``Refused`` for anything unsafe or unreadable."""
     limit_bytes = max(CHUNK_BYTES, into.limits.entries * _DIRECTORY_BYTES_PER_ENTRY)
     try:
-        with path.open("rb") as file, zipfile.ZipFile(_bounded(file, limit_bytes)) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(bounded(file, limit_bytes)) as archive:
             _unpack(archive, into)
     except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, OverflowError, ValueError) as error:
         raise corrupt(clipped(str(error)) or type(error).__name__) from error
@@ -68,7 +68,8 @@ def _unpack(archive: zipfile.ZipFile, into: Unpacked) -> None:
             into.store(name, _chunks(archive, member))
 
 
-def _bounded(file: IO[bytes], limit_bytes: int) -> IO[bytes]:
+def bounded(file: IO[bytes], limit_bytes: int) -> IO[bytes]:
+    """``file`` for ``zipfile``, with bounded reads."""
     # zipfile needs only read, seek, tell and seekable of a file it reads
     return cast(IO[bytes], _BoundedReader(file, limit_bytes))
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from loras.validation.alignment import Aligned, align
 from loras.validation.findings import Refused, asked, clipped, failed, passed, some
 from loras.validation.pairs import Paired
-from wire.jobs import Task
 from wire.manifest import Manifest
 from wire.reports import Finding, Question, Row
 
 CHECK = "Base model"
-_HEAD_TASKS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")
 
 
 def choose_base(paired: Paired, manifests: list[Manifest], wanted: str) -> Aligned:
@@ -35,25 +33,3 @@ def choose_base(paired: Paired, manifests: list[Manifest], wanted: str) -> Align
 def check_base(found: Aligned) -> list[Row]:
     """The base that everything below is compared with."""
     return [passed(CHECK, f"{found.manifest.id}, {len(found.manifest.modules)} modules")]
-
-
-def check_task(found: Aligned) -> list[Row]:
-    """What the adapter was trained for against what the base serves."""
-    manifest = found.manifest
-    task = found.paired.configuration.task_type.upper()
-    heads = found.paired.declared.sorted.heads
-    tasks = ", ".join(manifest.tasks) or "no task yet"
-    if Task.EMBEDDINGS not in manifest.tasks:
-        what = f"{manifest.id} ({manifest.architecture}) serves {tasks}; its adapters cannot be probed or served."
-        return [failed("Task", Finding.TASK_MISMATCH, what, "Train on a base model that serves embeddings.")]
-    if task in _HEAD_TASKS and not heads:
-        what = f"task_type is {task}, but the file has no head (such as classifier or score)."
-        todo = 'Save the head too: list it in modules_to_save, e.g. ["classifier"].'
-        return [failed("Task", Finding.HEAD_MISSING, what, todo)]
-    if heads:
-        what = f"The adapter has a head ({some(heads)}); {manifest.id} serves {tasks}."
-        return [failed("Task", Finding.TASK_MISMATCH, what, "Train the adapter for embeddings, without a head.")]
-    return [passed("Task", f"{tasks}, on {manifest.architecture}")]
-
-
-BASE_CHECKS = (check_base, check_task)

@@ -1,26 +1,33 @@
-"""Writes what the checks agreed on: the canonical artifact for workers, and a plain PEFT folder for the probe."""
+"""Writes what the checks agreed on: the canonical artifact that workers load."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from loras.validation.alignment import Aligned
-from loras.validation.configuration import Configuration, Json
 from loras.validation.findings import passed
 from loras.validation.header import Tensor
 from loras.validation.numbers import Counted
 from loras.validation.safetensors_writer import write_safetensors
-from wire.canonical import FORMAT, METADATA_KEY, SUFFIX_A, SUFFIX_B, CanonicalHeader, ModuleHeader
+from loras.validation.whole import Placed
+from wire.canonical import (
+    FORMAT,
+    METADATA_KEY,
+    PREFIX_HEAD,
+    PREFIX_REPLACE,
+    SUFFIX_A,
+    SUFFIX_B,
+    SUFFIX_MAGNITUDE,
+    CanonicalHeader,
+    HeadHeader,
+    ModuleHeader,
+)
 from wire.reports import AdapterFacts, Row
 
 CANONICAL_NAME = "canonical.safetensors"
-PEFT_FOLDER = "peft"
-# settings that PEFT itself computes rank and scale from: handed on as uploaded, never as computed here
-_COPIED = ("lora_alpha", "use_rslora", "alpha_pattern", "rank_pattern", "fan_in_fan_out", "r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +37,32 @@ class Canonical:
     path: Path
     digest: str
     size_bytes: int
-    modules: dict[str, ModuleHeader]
     facts: AdapterFacts
 
 
-def write_canonical(aligned: Aligned, counted: Counted, weights: Path, work_dir: Path) -> Canonical:
+def write_canonical(placed: Placed, counted: Counted, work_dir: Path) -> Canonical:
     """Write the canonical artifact of ``wire.canonical`` into ``work_dir``."""
-    configuration = aligned.paired.configuration
-    modules: dict[str, ModuleHeader] = {}
-    tensors: dict[str, Tensor] = {}
-    for name, path in aligned.paths.items():
-        a, b = _matrices(aligned, name)
-        rank = a.shape[0]
-        modules[path] = ModuleHeader(rank=rank, scale=configuration.scale(name, rank))
-        tensors[path + SUFFIX_A], tensors[path + SUFFIX_B] = a, b
+    aligned = placed.headed.intended.aligned
+    modules, tensors = _modules(aligned)
+    tensors |= {PREFIX_REPLACE + name: tensor for name, tensor in placed.replaced.items()}
+    tensors |= {PREFIX_HEAD + name: tensor for name, tensor in placed.headed.tensors.items()}
     header = CanonicalHeader(
         format=FORMAT,
         base_model=aligned.manifest.id,
         base_digest=aligned.manifest.digest,
         modules=dict(sorted(modules.items())),
+        replaced=sorted(placed.replaced),
+        head=_head(placed),
     )
     target = work_dir / CANONICAL_NAME
-    text = msgspec.json.encode(header, order="sorted").decode()
-    digest = write_safetensors(target, weights, tensors, {METADATA_KEY: text})
+    digest = write_safetensors(target, tensors, header_metadata(header))
     size_bytes = target.stat().st_size
-    return Canonical(target, digest, size_bytes, modules, _facts(aligned, counted, modules, tensors, size_bytes))
+    return Canonical(target, digest, size_bytes, _facts(placed, counted, modules, tensors, size_bytes))
+
+
+def header_metadata(header: CanonicalHeader) -> dict[str, str]:
+    """The metadata of a canonical file."""
+    return {"format": "pt", METADATA_KEY: msgspec.json.encode(header, order="sorted").decode()}
 
 
 def check_canonical(written: Canonical) -> list[Row]:
@@ -63,70 +71,45 @@ def check_canonical(written: Canonical) -> list[Row]:
     return [passed("Canonical artifact", found)]
 
 
-def write_peft_folder(aligned: Aligned, weights: Path, work_dir: Path) -> Path:
-    """Write the upload as PEFT would have saved it for this base: its tensors under plain keys, its own settings.
-
-    It is the probe's independent reference, so ranks and scales computed for the canonical artifact do not enter it;
-    only target_modules (from the tensors) and a missing ``r`` are filled in.
-    """
-    folder = work_dir / PEFT_FOLDER
-    folder.mkdir()
-    configuration = aligned.paired.configuration
-    tensors = {}
-    for name, path in aligned.paths.items():
-        a, b = _matrices(aligned, name)
-        tensors[f"base_model.model.{path}.lora_A.weight"] = a
-        tensors[f"base_model.model.{path}.lora_B.weight"] = b
-    settings = _settings(aligned, configuration)
-    write_safetensors(folder / "adapter_model.safetensors", weights, tensors, {"format": "pt"})
-    (folder / "adapter_config.json").write_text(json.dumps(settings, indent=2, sort_keys=True))
-    return folder
-
-
-def _settings(aligned: Aligned, configuration: Configuration) -> Json:
-    settings: Json = {key: configuration.raw[key] for key in _COPIED if configuration.raw.get(key) is not None}
-    for key in ("rank_pattern", "alpha_pattern"):
-        pattern = settings.get(key)
-        if isinstance(pattern, dict):
-            settings[key] = {_renamed(aligned, name): value for name, value in pattern.items()}
-    if configuration.rank is None:
-        ranks = {name: _matrices(aligned, name)[0].shape[0] for name in aligned.paths}
-        settings["r"] = max(ranks.values())
-        settings["rank_pattern"] = {aligned.paths[name]: rank for name, rank in ranks.items()}
-    return settings | {
-        "peft_type": "LORA",
-        "task_type": None,
-        "base_model_name_or_path": aligned.manifest.id,
-        "target_modules": sorted(aligned.paths.values()),
-        "bias": "none",
-        "inference_mode": True,
-    }
-
-
-def _renamed(aligned: Aligned, pattern: str) -> str:
-    """A pattern's key, freed of the prefix that was taken off the modules it is meant for."""
-    plain = pattern.removeprefix("^")
-    for prefix in (aligned.removed, aligned.removed.replace(".", r"\.")):
-        if prefix and plain.startswith(prefix):
-            return aligned.added + plain[len(prefix) :]
-    return pattern
-
-
-def _matrices(aligned: Aligned, name: str) -> tuple[Tensor, Tensor]:
+def matrices_of(aligned: Aligned, name: str) -> tuple[Tensor, Tensor]:
+    """A and B of the upload's module ``name``; the checks on pairs have refused any without both."""
     pair = next(pair for pair in aligned.paired.pairs if pair.module == name)
     if pair.a is None or pair.b is None:
         raise ValueError(f"{name} lacks a matrix, which the checks on pairs must refuse")
     return pair.a, pair.b
 
 
+def _modules(aligned: Aligned) -> tuple[dict[str, ModuleHeader], dict[str, Tensor]]:
+    configuration, magnitudes = aligned.paired.configuration, aligned.paired.declared.sorted.magnitudes
+    modules: dict[str, ModuleHeader] = {}
+    tensors: dict[str, Tensor] = {}
+    for name, path in aligned.paths.items():
+        a, b = matrices_of(aligned, name)
+        rank, magnitude = a.shape[0], magnitudes.get(name)
+        modules[path] = ModuleHeader(rank=rank, scale=configuration.scale(name, rank), dora=magnitude is not None)
+        tensors[path + SUFFIX_A], tensors[path + SUFFIX_B] = a, b
+        if magnitude is not None:
+            # some versions of PEFT kept it as a row, some as a column
+            tensors[path + SUFFIX_MAGNITUDE] = replace(magnitude, shape=(magnitude.elements,))
+    return modules, tensors
+
+
+def _head(placed: Placed) -> HeadHeader | None:
+    headed = placed.headed
+    if not headed.tensors or headed.intended.task is None:
+        return None
+    return HeadHeader(headed.intended.task, headed.labels, sorted(headed.tensors), headed.problem)
+
+
 def _facts(
-    aligned: Aligned,
+    placed: Placed,
     counted: Counted,
     modules: dict[str, ModuleHeader],
     tensors: dict[str, Tensor],
     size_bytes: int,
 ) -> AdapterFacts:
-    dtypes = sorted({tensor.dtype for tensor in tensors.values()})
+    headed = placed.headed
+    aligned, task = headed.intended.aligned, headed.intended.task
     return AdapterFacts(
         base_model=aligned.manifest.id,
         rank=max(module.rank for module in modules.values()),
@@ -134,8 +117,10 @@ def _facts(
         targets=sorted({path.rsplit(".", 1)[-1] for path in modules}),
         modules=len(modules),
         tensors=len(tensors),
-        dtype=", ".join(dtypes),
+        dtype=", ".join(sorted({tensor.dtype for tensor in tensors.values()})),
         parameters=sum(tensor.elements for tensor in tensors.values()),
         size_bytes=size_bytes,
         has_effect=counted.has_effect,
+        tasks=[task] if headed.tensors and task is not None else list(aligned.manifest.tasks),
+        labels=headed.labels,
     )

@@ -31,13 +31,14 @@ _Pairs = list[tuple[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a file: ``begin`` and ``end`` are byte positions in the file."""
+    """One tensor: ``begin`` and ``end`` are byte positions in the file ``source``."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     begin: int
     end: int
+    source: Path
 
     @property
     def elements(self) -> int:
@@ -78,7 +79,7 @@ def read_header(path: Path) -> Header:
     entries = _parse(raw)
     data_start = _LENGTH_BYTES + length
     metadata = _metadata(entries.pop("__metadata__", {}))
-    tensors = [_tensor(name, entry, data_start) for name, entry in sorted(entries.items())]
+    tensors = [_tensor(path, name, entry, data_start) for name, entry in sorted(entries.items())]
     _check_layout(tensors, data_start, file_bytes)
     return Header(tuple(tensors), metadata, file_bytes)
 
@@ -124,7 +125,7 @@ def _metadata(value: object) -> dict[str, str]:
     return cast(dict[str, str], value)
 
 
-def _tensor(name: str, entry: object, data_start: int) -> Tensor:
+def _tensor(source: Path, name: str, entry: object, data_start: int) -> Tensor:
     label = clipped(name)
     if not isinstance(entry, dict):
         raise _invalid(f"the entry of {label!r} is no object")
@@ -145,7 +146,7 @@ def _tensor(name: str, entry: object, data_start: int) -> Tensor:
     wanted = math.prod(shape) * ITEM_BYTES[dtype]
     if end - begin != wanted:
         raise _invalid(f"{label!r} has {end - begin} bytes, its shape {shape} in {dtype} needs {wanted}")
-    return Tensor(name, dtype, tuple(shape), data_start + begin, data_start + end)
+    return Tensor(name, dtype, tuple(shape), data_start + begin, data_start + end, source)
 
 
 def _is_count(value: object) -> bool:

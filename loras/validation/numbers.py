@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 
@@ -51,8 +52,10 @@ class Counted:
 
     @property
     def has_effect(self) -> bool:
-        """Whether any module's scale · B · A can be anything but zero."""
-        configuration = self.paired.configuration
+        """Whether any module's scale · B · A, or any weight of the adapter's own, can be anything but the base's."""
+        configuration, tensors = self.paired.configuration, self.paired.declared.sorted
+        if tensors.magnitudes or tensors.biases or tensors.full:
+            return True
         return any(
             self.counts[pair.a.name].nonzero
             and self.counts[pair.b.name].nonzero
@@ -62,22 +65,56 @@ class Counted:
         )
 
 
-def count_numbers(path: Path, paired: Paired) -> Counted:
-    """Read all matrices once, in chunks of 4 MiB."""
-    with path.open("rb", buffering=0) as file:
-        return Counted(paired, {tensor.name: _count(file.fileno(), tensor) for tensor in paired.matrices})
+@dataclass(slots=True)
+class Reader:
+    """Reads tensors out of any number of files, each opened once."""
+
+    _opened: dict[Path, int] = field(default_factory=dict)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for descriptor in self._opened.values():
+            os.close(descriptor)
+        self._opened.clear()
+
+    def chunks(self, tensor: Tensor) -> Iterator[bytes]:
+        """The tensor's bytes, in pieces of whole numbers."""
+        if tensor.source not in self._opened:
+            self._opened[tensor.source] = os.open(tensor.source, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor, position = self._opened[tensor.source], tensor.begin
+        while position < tensor.end:
+            data = os.pread(descriptor, min(_CHUNK_BYTES, tensor.end - position), position)
+            if not data:
+                raise OSError(f"the weights file ended at byte {position} while it was read")
+            whole = len(data) if len(data) % 8 == 0 or position + len(data) == tensor.end else len(data) // 8 * 8
+            yield data[:whole]
+            position += whole
+
+
+def count_numbers(tensors: Iterable[Tensor]) -> dict[str, Count]:
+    """Counts by name: every number is read once, in chunks of 4 MiB. Types without NaN are left out."""
+    with Reader() as reader:
+        return {tensor.name: _count(reader, tensor) for tensor in tensors if tensor.dtype in FORMATS}
 
 
 def check_finite(found: Counted) -> list[Row]:
     """NaN and Inf by tensor and number."""
-    bad = [(name, count.nonfinite) for name, count in found.counts.items() if count.nonfinite]
+    return judge_finite(found.counts, sum(tensor.elements for tensor in found.paired.used))
+
+
+def judge_finite(counts: dict[str, Count], total: int) -> list[Row]:
+    """Rows on ``counts`` of ``total`` numbers."""
+    bad = [(name, count.nonfinite) for name, count in counts.items() if count.nonfinite]
     if bad:
         named = some(f"{clipped(name)} has {number}" for name, number in bad)
-        total = sum(number for _, number in bad)
+        sum_bad = sum(number for _, number in bad)
         todo = "The training diverged or overflowed in float16: use an earlier checkpoint, or train in bfloat16."
-        what = f"{total} NaN or Inf in {len(bad)} tensors: {named}."
+        what = f"{sum_bad} NaN or Inf in {len(bad)} tensors: {named}."
         return [failed(CHECK, Finding.NONFINITE, what, todo)]
-    total = sum(tensor.elements for tensor in found.paired.matrices)
     return [passed(CHECK, f"all {total:,} numbers")]
 
 
@@ -93,22 +130,10 @@ def check_effect(found: Counted) -> list[Row]:
     return [noted("Effect", Finding.NO_EFFECT, what, todo)]
 
 
-def chunks(descriptor: int, tensor: Tensor) -> Iterator[bytes]:
-    """The tensor's bytes, in pieces of whole numbers."""
-    position = tensor.begin
-    while position < tensor.end:
-        data = os.pread(descriptor, min(_CHUNK_BYTES, tensor.end - position), position)
-        if not data:
-            raise OSError(f"the weights file ended at byte {position} while it was read")
-        whole = len(data) if len(data) % 4 == 0 or position + len(data) == tensor.end else len(data) // 4 * 4
-        yield data[:whole]
-        position += whole
-
-
-def _count(descriptor: int, tensor: Tensor) -> Count:
+def _count(reader: Reader, tensor: Tensor) -> Count:
     form = FORMATS[tensor.dtype]
     nonfinite, nonzero = 0, False
-    for data in chunks(descriptor, tensor):
+    for data in reader.chunks(tensor):
         bits = np.frombuffer(data, dtype=form.kind).astype(np.uint32, copy=False)
         nonfinite += int(np.count_nonzero((bits & form.exponent) == form.exponent))
         nonzero = nonzero or bool(np.any(bits & form.magnitude))

@@ -13,7 +13,7 @@ from wire.reports import Finding, Row
 
 CHECK = "Pairs of A and B"
 _RANK = "Rank"
-_DTYPES = ("F32", "F16", "BF16")
+FLOAT_TYPES = ("F32", "F16", "BF16")
 _MATRIX = 2
 
 
@@ -36,15 +36,21 @@ class Paired:
     def matrices(self) -> list[Tensor]:
         return [tensor for pair in self.pairs for tensor in (pair.a, pair.b) if tensor is not None]
 
+    @property
+    def used(self) -> list[Tensor]:
+        """Every tensor that is served: matrices, magnitudes and whole weights."""
+        tensors = self.declared.sorted
+        return [*self.matrices, *tensors.magnitudes.values(), *tensors.whole.values()]
+
 
 def check_dtypes(found: Paired) -> list[Row]:
     """Float types that the worker computes with; quantized matrices need scales that are not here."""
-    odd = [tensor for tensor in found.matrices if tensor.dtype not in _DTYPES]
+    odd = [tensor for tensor in found.used if tensor.dtype not in FLOAT_TYPES]
     if odd:
         named = some(f"{clipped(tensor.name)} is {tensor.dtype}" for tensor in odd)
         todo = "Save the adapter in float32, float16 or bfloat16."
         return [failed("Number format", Finding.DTYPE_UNSUPPORTED, f"{len(odd)} tensors: {named}.", todo)]
-    used = sorted({tensor.dtype for tensor in found.matrices})
+    used = sorted({tensor.dtype for tensor in found.used})
     return [passed("Number format", ", ".join(used) or "no tensors")]
 
 
@@ -63,11 +69,33 @@ def check_pairs(found: Paired) -> list[Row]:
 
 def check_empty(found: Paired) -> list[Row]:
     """Rank 0 and tensors without numbers."""
-    empty = [f"{clipped(tensor.name)} {shape_text(tensor.shape)}" for tensor in found.matrices if not tensor.elements]
+    empty = [f"{clipped(tensor.name)} {shape_text(tensor.shape)}" for tensor in found.used if not tensor.elements]
     if not empty:
         return []
     todo = "Save the adapter from a process that holds the weights (with DeepSpeed ZeRO-3, gather them first)."
     return [failed(CHECK, Finding.EMPTY_TENSOR, f"{len(empty)} tensors have no numbers: {some(empty)}.", todo)]
+
+
+def check_magnitudes(found: Paired) -> list[Row]:
+    """DoRA has one magnitude for each output of each of its modules."""
+    magnitudes = found.declared.sorted.magnitudes
+    if not magnitudes:
+        return []
+    outputs = {module: b.shape[0] for module, _, b in _whole(found) if b.shape}
+    alone = [f"{clipped(module)} has no magnitude" for module in outputs if module not in magnitudes]
+    alone += [f"{clipped(module)} has a magnitude but no matrices" for module in magnitudes if module not in outputs]
+    if alone:
+        todo = "Save the adapter again; every module of a DoRA adapter has lora_A, lora_B and lora_magnitude_vector."
+        return [failed(CHECK, Finding.UNPAIRED, f"{len(alone)} modules are not whole: {some(alone)}.", todo)]
+    odd = [
+        f"{clipped(module)}: {shape_text(tensor.shape)} for {outputs[module]} outputs"
+        for module, tensor in magnitudes.items()
+        if tensor.elements != outputs[module]
+    ]
+    if odd:
+        todo = "lora_magnitude_vector has one number for each output of its module."
+        return [failed(CHECK, Finding.AB_SHAPE, f"{len(odd)} magnitudes do not fit: {some(odd)}.", todo)]
+    return [passed("DoRA magnitudes", f"{len(magnitudes)} modules")]
 
 
 def check_orientation(found: Paired) -> list[Row]:
@@ -155,4 +183,6 @@ def _swapped(found: Paired, module: str, a: tuple[int, ...], b: tuple[int, ...])
     return a[0] != b[1] or found.configuration.pattern_rank(module) == a[1] != a[0]
 
 
-PAIR_CHECKS = (check_dtypes, check_pairs, check_empty, check_orientation, check_ranks, check_scale)
+PAIR_CHECKS = (
+    check_dtypes, check_pairs, check_empty, check_orientation, check_magnitudes, check_ranks, check_scale,
+)  # fmt: skip

@@ -9,26 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loras.validation.header import ITEM_BYTES, Tensor
-from loras.validation.numbers import chunks
+from loras.validation.numbers import Reader
 
 _ALIGNMENT = 8
 _LENGTH_BYTES = 8
 
 
-def write_safetensors(target: Path, source: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> str:
-    """Write ``tensors`` (new name → tensor of ``source``) and return the file's SHA-256 (hex).
+def write_safetensors(target: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> str:
+    """Write ``tensors`` (new name → tensor wherever it lies) and return the file's SHA-256 (hex).
 
-    Data lie by falling item size, then by name, so that every tensor is aligned, as safetensors' own writer does.
+    Data lie by falling item size, then by name, so that every tensor is aligned, as safetensors' own writer does. A
+    chunk at a time is in memory.
     """
     order = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))
     header = _header(order, tensors, metadata)
     digest = hashlib.sha256()
-    with target.open("xb") as out, source.open("rb", buffering=0) as file:
+    with target.open("xb") as out, Reader() as reader:
         for part in (len(header).to_bytes(_LENGTH_BYTES, "little"), header):
             digest.update(part)
             out.write(part)
         for name in order:
-            for data in chunks(file.fileno(), tensors[name]):
+            for data in reader.chunks(tensors[name]):
                 digest.update(data)
                 out.write(data)
         out.flush()

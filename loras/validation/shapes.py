@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
 from loras.validation.alignment import Aligned, align
 from loras.validation.configuration import Configuration
-from loras.validation.files import AdapterFiles
-from loras.validation.findings import clipped, failed, noted, passed, shape_text, some
-from loras.validation.header import Tensor
+from loras.validation.findings import clipped, failed, noted, passed, some
 from wire.manifest import Manifest
 from wire.reports import Finding, Row
 
 CHECK = "Modules exist in the base"
 _SHAPES = "Shapes fit the base"
 _TARGETS = "Target modules"
-_MAX_TOKENS_BYTES = 1 << 20
-_EMBEDDINGS = ("word_embeddings", "embed_tokens", "wte", "embeddings")
-_OUTPUTS = ("lm_head", "embed_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +22,6 @@ class Compared:
 
     aligned: Aligned
     manifests: list[Manifest]
-    files: AdapterFiles
 
     @property
     def configuration(self) -> Configuration:
@@ -78,39 +71,15 @@ def check_shapes(found: Compared) -> list[Row]:
     return [passed(_SHAPES, f"{len(aligned.paths)} modules")] if aligned.paths else []
 
 
-def check_packable(found: Compared) -> list[Row]:
-    """Slots exist for linear modules only."""
-    packable = set(found.aligned.manifest.packable)
-    odd = [path for path in found.aligned.paths.values() if path not in packable]
+def check_linear(found: Compared) -> list[Row]:
+    """A and B multiply the input of a linear module; nothing else can take them."""
+    linear = {module.path for module in found.aligned.manifest.modules if module.kind == "linear"}
+    odd = [path for path in found.aligned.paths.values() if path not in linear]
     if not odd:
         return []
     todo = "Leave these modules out of target_modules."
     what = f"{len(odd)} modules are no linear layers that adapters can be served on: {some(odd)}."
     return [failed(_TARGETS, Finding.VARIANT_UNSUPPORTED, what, todo)]
-
-
-def check_full_weights(found: Compared) -> list[Row]:
-    """Whole weights beside the LoRA matrices."""
-    tensors = found.aligned.paired.declared.sorted
-    # a task's head is judged with the task
-    full = {name: tensor for name, tensor in tensors.full.items() if name not in tensors.heads}
-    rows = []
-    vocabulary = found.aligned.manifest.vocabulary
-    resized = [
-        f"{clipped(name)} {shape_text(tensor.shape)}"
-        for name, tensor in full.items()
-        if _resized(name, tensor, vocabulary)
-    ]
-    if resized:
-        what = f"The base has {vocabulary} tokens; {some(resized)}.{_added_tokens(found.files)}"
-        todo = "Train without adding tokens; adapters share the base's vocabulary."
-        rows.append(failed("Whole weights", Finding.VOCAB_RESIZED, what, todo))
-    elif full:
-        named = some(f"{clipped(name)} {shape_text(tensor.shape)}" for name, tensor in full.items())
-        todo = "Take them out of modules_to_save and target only linear layers, or save without embedding layers."
-        what = f"{len(full)} tensors are whole weights, not LoRA matrices: {named}."
-        rows.append(failed("Whole weights", Finding.FULL_WEIGHT_IN_ADAPTER, what, todo))
-    return rows
 
 
 def check_targets(found: Compared) -> list[Row]:
@@ -159,23 +128,6 @@ def _likely(found: Compared) -> str:
     return f" Its base has hidden size {widths[0]}.{said}"
 
 
-def _resized(name: str, tensor: Tensor, vocabulary: int) -> bool:
-    parts = set(name.split("."))
-    if not parts & {*_EMBEDDINGS, *_OUTPUTS} or "position_embeddings" in parts:
-        return False
-    return len(tensor.shape) == 2 and tensor.shape[0] != vocabulary
-
-
-def _added_tokens(files: AdapterFiles) -> str:
-    if files.added_tokens is None or files.added_tokens.stat().st_size > _MAX_TOKENS_BYTES:
-        return ""
-    try:
-        tokens = json.loads(files.added_tokens.read_bytes())
-    except (ValueError, RecursionError):
-        return ""
-    return f" Added tokens: {some(map(repr, tokens), limit=6)}." if isinstance(tokens, dict) and tokens else ""
-
-
 def _listed(module: str, targets: tuple[str, ...]) -> bool:
     return any(module == target or module.endswith(f".{target}") for target in targets)
 
@@ -192,5 +144,5 @@ def _layer(module: str, patterns: tuple[str, ...]) -> int | None:
 
 
 SHAPE_CHECKS = (
-    check_names, check_renamed, check_shapes, check_packable, check_full_weights, check_targets, check_layers,
+    check_names, check_renamed, check_shapes, check_linear, check_targets, check_layers,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loras.validation.header import Header, Tensor
 
@@ -15,7 +15,10 @@ _MAGNITUDE = re.compile(r"(?P<module>.+)\.lora_magnitude_vector(?:\.[^.]+)?(?:\.
 # leading parts that wrappers add; `base_model.model` is PEFT's own and stands once in a plain file
 _LEADING = re.compile(r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapped_module\.)")
 _INNER = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-_HEADS = frozenset({"classifier", "score", "qa_outputs", "pre_classifier", "classification_head"})
+# PEFT's own names for a layer under its matrices and for a module that was trained whole
+_BASE_LAYER = re.compile(r"\.base_layer\.(?=(?:weight|bias)$)")
+_SAVED = re.compile(r"\.modules_to_save\.(?:(?!weight$|bias$)[^.]+)\.")
+_ORIGINAL = ".original_module."
 _PLAIN_PREFIX = "base_model.model."
 
 
@@ -30,71 +33,86 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """All tensors by kind. ``adapters`` are adapter names found in keys (``default``), ``renamed`` what was taken
-    off keys, as text for people; ``full`` are tensors that belong to no LoRA matrix, by wrapper-free name."""
+    """All tensors by kind, under wrapper-free names.
+
+    ``adapters`` are adapter names found in keys (``default``), ``renamed`` what was taken off keys, as text for people.
+    ``magnitudes`` is keyed by module; ``biases`` are those whose weight is not in the file, ``full`` all other tensors
+    that belong to no LoRA matrix. ``doubled`` are keys that mean the same tensor as another.
+    """
 
     pairs: tuple[Pair, ...]
     embeddings: tuple[str, ...]
-    magnitudes: tuple[str, ...]
+    magnitudes: dict[str, Tensor]
     lora_biases: tuple[str, ...]
-    biases: tuple[str, ...]
+    biases: dict[str, Tensor]
     full: dict[str, Tensor]
     adapters: tuple[str, ...]
     renamed: tuple[str, ...]
     doubled: tuple[str, ...]
 
     @property
-    def heads(self) -> list[str]:
-        """Names of whole weights that belong to a task's head."""
-        return [name for name in self.full if not _HEADS.isdisjoint(name.split("."))]
+    def whole(self) -> dict[str, Tensor]:
+        """Every tensor that takes the place of one of the base model's, or belongs to a head."""
+        return self.full | self.biases
+
+
+@dataclass(slots=True)
+class _Sorting:
+    sides: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    embeddings: list[str] = field(default_factory=list)
+    magnitudes: dict[str, Tensor] = field(default_factory=dict)
+    lora_biases: list[str] = field(default_factory=list)
+    whole: dict[str, Tensor] = field(default_factory=dict)
+    doubled: list[str] = field(default_factory=list)
+    adapters: set[str] = field(default_factory=set)
+
+    def take(self, name: str, tensor: Tensor) -> None:
+        """Put ``tensor`` where its wrapper-free ``name`` says."""
+        if match := _LORA.fullmatch(name):
+            if match["adapter"]:
+                self.adapters.add(match["adapter"])
+            if match["what"] == "bias":
+                self.lora_biases.append(name)
+                return
+            self._keep(self.sides.setdefault(match["module"], {}), match["side"], tensor)
+        elif _EMBEDDING.fullmatch(name):
+            self.embeddings.append(name)
+        elif match := _MAGNITUDE.fullmatch(name):
+            self._keep(self.magnitudes, match["module"], tensor)
+        else:
+            self._keep(self.whole, _SAVED.sub(".", _BASE_LAYER.sub(".", name)), tensor)
+
+    def _keep(self, into: dict[str, Tensor], key: str, tensor: Tensor) -> None:
+        if key in into:
+            self.doubled.append(tensor.name)
+        into[key] = tensor
 
 
 def sort_tensors(header: Header) -> Sorted:
     """Every tensor of the file in exactly one of the kinds of ``Sorted``."""
-    sides: dict[str, dict[str, Tensor]] = {}
-    embeddings, magnitudes, lora_biases, biases, doubled = [], [], [], [], []
-    full: dict[str, Tensor] = {}
-    by_name: dict[str, Tensor] = {}
-    adapters: set[str] = set()
+    sorting = _Sorting()
     renamed: set[str] = set()
     for tensor in header.tensors:
         name = _unwrapped(tensor.name, renamed)
-        if match := _LORA.fullmatch(name):
-            if match["adapter"]:
-                adapters.add(match["adapter"])
-            if match["what"] == "bias":
-                lora_biases.append(name)
-                continue
-            found = sides.setdefault(match["module"], {})
-            if match["side"] in found:
-                doubled.append(tensor.name)
-            found[match["side"]] = tensor
-        elif _EMBEDDING.fullmatch(name):
-            embeddings.append(name)
-        elif _MAGNITUDE.fullmatch(name):
-            magnitudes.append(name)
-        elif name.endswith(".bias") and ".modules_to_save." not in name:
-            biases.append(name)
-            by_name[name] = tensor
+        if _ORIGINAL in name:
+            renamed.add("the untrained copies 'original_module'")
         else:
-            full[name] = tensor
+            sorting.take(name, tensor)
+    if sorting.adapters:
+        renamed.add(f"adapter name {', '.join(sorted(sorting.adapters))!r}")
+    whole = sorting.whole
     # the bias of a whole layer, such as a classifier, belongs to its weight
-    for name in [name for name in biases if f"{name.removesuffix('.bias')}.weight" in full]:
-        biases.remove(name)
-        full[name] = by_name[name]
-    if adapters:
-        renamed.add(f"adapter name {', '.join(sorted(adapters))!r}")
-    pairs = tuple(Pair(module, side.get("A"), side.get("B")) for module, side in sorted(sides.items()))
+    alone = {name for name in whole if name.endswith(".bias") and f"{name.removesuffix('.bias')}.weight" not in whole}
     return Sorted(
-        pairs=pairs,
-        embeddings=tuple(embeddings),
-        magnitudes=tuple(magnitudes),
-        lora_biases=tuple(lora_biases),
-        biases=tuple(biases),
-        full=full,
-        adapters=tuple(sorted(adapters)),
+        pairs=tuple(Pair(module, side.get("A"), side.get("B")) for module, side in sorted(sorting.sides.items())),
+        embeddings=tuple(sorting.embeddings),
+        magnitudes=sorting.magnitudes,
+        lora_biases=tuple(sorting.lora_biases),
+        biases={name: tensor for name, tensor in whole.items() if name in alone},
+        full={name: tensor for name, tensor in whole.items() if name not in alone},
+        adapters=tuple(sorted(sorting.adapters)),
         renamed=tuple(sorted(renamed)),
-        doubled=tuple(doubled),
+        doubled=tuple(sorting.doubled),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loras.validation.configuration import Configuration
 from loras.validation.findings import clipped, failed, noted, passed, shown, some
+from loras.validation.formats import foreign_keys
 from loras.validation.header import Header
 from loras.validation.tensors import Sorted
 from wire.reports import Finding, Row
@@ -47,16 +48,8 @@ class Declared:
 
 def check_format(found: Declared) -> list[Row]:
     """Adapter formats of other tools, told apart by their keys."""
-    names = [tensor.name for tensor in found.header.tensors]
-    for markers, tool, todo in (
-        ((".lora_down.weight", ".lora_up.weight"), "kohya or diffusers", "Convert it with the tool's PEFT export."),
-        ((".lora_a", ".lora_b"), "MLX", "Convert it: transpose both matrices and name them lora_A and lora_B."),
-        ((".lora.down.weight", ".lora.up.weight"), "diffusers", "Convert it with diffusers' PEFT export."),
-    ):
-        odd = [name for name in names if name.endswith(markers)]
-        if odd:
-            return [failed(CHECK, Finding.FORMAT_UNSUPPORTED, f"Keys are in the format of {tool}: {some(odd)}.", todo)]
-    return []
+    row = foreign_keys(tensor.name for tensor in found.header.tensors)
+    return [row] if row is not None else []
 
 
 def check_type(found: Declared) -> list[Row]:
@@ -92,29 +85,37 @@ def _no_matrices(found: Declared) -> list[Row]:
 
 
 def check_dora(found: Declared) -> list[Row]:
-    """DoRA (arXiv:2402.09353) scales the base's weight too."""
-    count = len(found.sorted.magnitudes)
+    """DoRA (arXiv:2402.09353) scales the base's weight too; the flag and the magnitudes belong together."""
+    magnitudes = found.sorted.magnitudes
     if found.configuration.raw.get("use_dora"):
-        what = f"use_dora is set; {count} magnitude vectors in the file."
-        todo = "Train without use_dora, or merge the adapter and serve the merged model."
-        return [failed(CHECK, Finding.VARIANT_UNSUPPORTED, what, todo)]
-    if count:
-        what = f"{count} DoRA magnitude vectors, but use_dora is not set: {some(found.sorted.magnitudes)}."
+        if magnitudes or not found.sorted.pairs:
+            return []
+        what = "use_dora is set, but the file has no lora_magnitude_vector."
+        todo = "Save the adapter again with its magnitudes, or set use_dora to false if it was trained without."
+        return [failed(CHECK, Finding.UNPAIRED, what, todo)]
+    if magnitudes:
+        named = some(tensor.name for tensor in magnitudes.values())
+        what = f"{len(magnitudes)} DoRA magnitude vectors, but use_dora is not set: {named}."
         todo = 'Set "use_dora": true as it was in training; the output is wrong without it.'
         return [failed(CHECK, Finding.UNDECLARED_DORA, what, todo)]
     return []
 
 
 def check_bias(found: Declared) -> list[Row]:
-    """Biases belong to a copy of the base, not to a slot."""
+    """``bias``: what it says against the trained biases that are there; the tensors decide."""
     bias = found.configuration.raw.get("bias")
-    tensors = [*found.sorted.biases, *found.sorted.lora_biases]
-    if tensors:
-        what = f"{len(tensors)} trained bias tensors (bias: {shown(bias)}): {some(tensors)}."
-        return [failed(_VARIANT, Finding.VARIANT_UNSUPPORTED, what, 'Train with "bias": "none".')]
-    if bias not in (None, "none"):
+    if found.sorted.lora_biases:
+        what = f"{len(found.sorted.lora_biases)} biases of lora_B (lora_bias): {some(found.sorted.lora_biases)}."
+        return [failed(_VARIANT, Finding.VARIANT_UNSUPPORTED, what, 'Train with "lora_bias": false.')]
+    tensors = found.sorted.biases
+    if tensors and bias in (None, "none"):
+        what = (
+            f"bias is {shown(bias)}, but the file has {len(tensors)} trained biases: {some(tensors)}. They are served."
+        )
+        return [noted(_VARIANT, Finding.CONFIG_INFERRED, what, "Check bias against the training.")]
+    if not tensors and bias not in (None, "none"):
         what = f"bias is {shown(bias)}, but the file has no bias tensor; it changes nothing."
-        return [noted(_VARIANT, Finding.CONFIG_INFERRED, what)]
+        return [noted(_VARIANT, Finding.CONFIG_INFERRED, what, "Check that no bias was trained.")]
     return []
 
 
@@ -156,7 +157,7 @@ def check_single(found: Declared) -> list[Row]:
 def check_saved_modules(found: Declared) -> list[Row]:
     """``modules_to_save`` that are not in the file."""
     wanted = found.configuration.modules_to_save
-    absent = [name for name in wanted if not any(name in key.split(".") for key in found.sorted.full)]
+    absent = [name for name in wanted if not any(name in key.split(".") for key in found.sorted.whole)]
     if not absent or found.configuration.task_type.upper() in ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS"):
         return []
     what = f"modules_to_save lists {some(absent)}, but the file has no such tensor; the base's own is used."

@@ -81,17 +81,23 @@ def test_no_module_matches(tmp_path: Path) -> None:
     refusal(reply, Finding.ADAPTER_INERT, "None of 2 modules", "q_proj", f"fits {DECODER}")
 
 
-@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "lm_head.weight"])
-def test_whole_weights(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["lm_head.weight", "encoder.layer.9.output.dense.weight", "pooler.dense.weight"])
+def test_whole_weights_that_the_base_does_not_have(tmp_path: Path, name: str) -> None:
     tensors = lora(paths("query")) | {PREFIX + name: stored(np.ones((100, 64)))}
-    refusal(adapter(tensors).examine(tmp_path), Finding.FULL_WEIGHT_IN_ADAPTER, name, "100×64")
+    refusal(adapter(tensors).examine(tmp_path), Finding.FULL_WEIGHT_IN_ADAPTER, name, "100×64", "not in the base")
+
+
+def test_whole_weights_of_another_shape(tmp_path: Path) -> None:
+    name = "encoder.layer.0.output.dense.weight"
+    tensors = lora(paths("query")) | {PREFIX + name: stored(np.ones((64, 64)))}
+    refusal(adapter(tensors).examine(tmp_path), Finding.FULL_WEIGHT_IN_ADAPTER, name, "64×64", "64×256")
 
 
 def test_resized_embeddings_name_the_tokens(tmp_path: Path) -> None:
     tensors = lora(paths("query")) | {f"{PREFIX}embeddings.word_embeddings.weight": stored(np.ones((102, 64)))}
     upload = adapter(tensors)
     upload.files["added_tokens.json"] = json.dumps({"<tool>": 100, "<end>": 101}).encode()
-    refusal(upload.examine(tmp_path), Finding.VOCAB_RESIZED, "102×64", "100 tokens", "<tool>")
+    refusal(upload.examine(tmp_path), Finding.VOCAB_RESIZED, "102×64", "100×64", "'<tool>' (100)", "'<end>' (101)")
 
 
 def test_layers_that_the_configuration_excludes(tmp_path: Path) -> None:
@@ -105,25 +111,24 @@ def test_modules_that_target_modules_does_not_list_are_noted(tmp_path: Path) -> 
     assert "value" in rows_of(reply, Outcome.NOTE)[Finding.TARGETS_RESOLVED].found
 
 
-def test_head_missing_and_head_present(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    config = configuration(task_type="SEQ_CLS", modules_to_save=["classifier"])
-    refusal(adapter(config=config).examine(tmp_path / "a"), Finding.HEAD_MISSING, "SEQ_CLS")
-    tensors = lora(paths("query", "value")) | {f"{PREFIX}classifier.weight": stored(np.ones((2, 64)))}
-    tensors[f"{PREFIX}classifier.bias"] = stored(np.ones(2))
-    refusal(adapter(tensors, config).examine(tmp_path / "b"), Finding.TASK_MISMATCH, "classifier")
+def test_resized_embeddings_name_the_tokens_of_any_tokenizer_file(tmp_path: Path) -> None:
+    tensors = lora(paths("query")) | {f"{PREFIX}embeddings.word_embeddings.weight": stored(np.ones((103, 64)))}
+    upload = adapter(tensors)
+    decoder = {"added_tokens_decoder": {"99": {"content": "old"}, "100": {"content": "<a>"}, "x": 1}}
+    upload.files["tokenizer_config.json"] = json.dumps(decoder).encode()
+    added = {"added_tokens": [{"id": 101, "content": "<b>"}, {"id": "no"}, {"id": 500, "content": "<far>"}, 7]}
+    upload.files["tokenizer.json"] = json.dumps(added).encode()
+    reply = upload.examine(tmp_path)
+    refusal(reply, Finding.VOCAB_RESIZED, "'<a>' (100)", "'<b>' (101)")
+    assert "far" not in rows_of(reply, Outcome.FAIL)[Finding.VOCAB_RESIZED].found
 
 
-def test_shapes_of_a_decoder_are_checked_and_its_task_is_refused(tmp_path: Path) -> None:
+def test_resized_embeddings_without_a_tokenizer_give_the_numbers(tmp_path: Path) -> None:
     decoder = decoder_manifest()
-    tensors = lora(paths("q_proj", "v_proj", "gate_proj", manifest=decoder), decoder)
-    config = configuration(
-        base_model_name_or_path=DECODER, target_modules=["q_proj", "v_proj", "mlp.gate_proj"], task_type="CAUSAL_LM"
-    )
-    reply = adapter(tensors, config).examine(tmp_path)
-    refusal(reply, Finding.TASK_MISMATCH, "LlamaForCausalLM")
-    assert any(row.check == "Shapes fit the base" and row.outcome is Outcome.PASS for row in reply.report.rows)
+    tensors = lora(paths("q_proj", manifest=decoder), decoder)
+    tensors[f"{PREFIX}lm_head.weight"] = stored(np.ones((104, 64)))
+    config = configuration(base_model_name_or_path=DECODER, target_modules=["q_proj"])
+    refusal(adapter(tensors, config).examine(tmp_path), Finding.VOCAB_RESIZED, "lm_head", "Rows 100 to 103")
 
 
 def test_adapter_of_a_headless_decoder_matches_the_decoder_with_its_head(tmp_path: Path) -> None:

@@ -91,7 +91,6 @@ def test_tensors_of_other_types_under_a_lora_configuration(tmp_path: Path, key: 
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"use_dora": True}, "use_dora"),
         ({"lora_bias": True}, "lora_bias"),
         ({"use_qalora": True}, "use_qalora"),
         ({"target_parameters": ["mlp.weight"]}, "target_parameters"),
@@ -113,10 +112,9 @@ def test_magnitudes_without_the_flag(tmp_path: Path) -> None:
     refusal(upload.examine(tmp_path), Finding.UNDECLARED_DORA, "lora_magnitude_vector", "use_dora")
 
 
-@pytest.mark.parametrize("name", [f"{PREFIX}{QUERY}.bias", f"{PREFIX}{QUERY}.lora_B.bias"])
-def test_bias_tensors(tmp_path: Path, name: str) -> None:
-    upload = with_tensor(name, np.ones(64), configuration(bias="lora_only"))
-    refusal(upload.examine(tmp_path), Finding.VARIANT_UNSUPPORTED, "bias")
+def test_biases_of_lora_b(tmp_path: Path) -> None:
+    upload = with_tensor(f"{PREFIX}{QUERY}.lora_B.bias", np.ones(64))
+    refusal(upload.examine(tmp_path), Finding.VARIANT_UNSUPPORTED, "lora_bias")
 
 
 def test_embedding_lora(tmp_path: Path) -> None:
@@ -125,15 +123,20 @@ def test_embedding_lora(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "tool"),
+    ("keys", "code", "words"),
     [
-        (["lora_unet_a.lora_down.weight", "lora_unet_a.lora_up.weight"], "kohya"),
-        (["model.layers.0.q_proj.lora_a", "model.layers.0.q_proj.lora_b"], "MLX"),
+        (["lora_unet_a.lora_down.weight", "lora_unet_a.lora_up.weight"], Finding.FORMAT_KOHYA, "lora_down is lora_A"),
+        (["unet.mid.attn.to_k.lora_A.weight", "unet.mid.attn.to_k.lora_B.weight"], Finding.FORMAT_DIFFUSERS, "PEFT"),
+        (["mid.attn.to_k.lora.down.weight", "mid.attn.to_k.lora.up.weight"], Finding.FORMAT_DIFFUSERS, "PEFT"),
+        (["model.layers.0.q_proj.lora_a", "model.layers.0.q_proj.lora_b"], Finding.FORMAT_MLX, "transposed"),
     ],
 )
-def test_formats_of_other_tools(tmp_path: Path, keys: list[str], tool: str) -> None:
-    data = safetensors_bytes({key: stored(np.ones((4, 4))) for key in keys})
-    refusal(adapter(data).examine(tmp_path), Finding.FORMAT_UNSUPPORTED, tool)
+@pytest.mark.parametrize("with_config", [True, False])
+def test_formats_of_other_tools(tmp_path: Path, keys: list[str], code: Finding, words: str, with_config: bool) -> None:
+    upload = adapter(safetensors_bytes({key: stored(np.ones((4, 4))) for key in keys}))
+    if not with_config:
+        del upload.files["adapter_config.json"]
+    refusal(upload.examine(tmp_path), code, words, "2 of 2 keys")
 
 
 def test_two_adapters_in_one_file(tmp_path: Path) -> None:

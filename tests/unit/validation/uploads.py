@@ -15,7 +15,7 @@ import numpy as np
 
 from loras.validation.pipeline import examine
 from wire.jobs import Task
-from wire.manifest import Manifest, ModuleShape
+from wire.manifest import HeadTensor, Manifest, ModuleShape, TaskHead
 from wire.reports import Finding, Outcome, Row
 from wire.validation import ArchiveLimits, SandboxReply, UploadedFile, ValidationRequest
 
@@ -42,11 +42,13 @@ def encoder_manifest(model_id: str = ENCODER, hidden: int = HIDDEN, layers: int 
         modules.append(_linear(f"{layer}.attention.output.dense", hidden, hidden))
         modules.append(_linear(f"{layer}.intermediate.dense", 4 * hidden, hidden))
         modules.append(_linear(f"{layer}.output.dense", hidden, 4 * hidden))
-    return _manifest(model_id, "bert", "BertModel", [Task.EMBEDDINGS], modules, hidden)
+    head = [HeadTensor("classifier.weight", [-1, hidden]), HeadTensor("classifier.bias", [-1])]
+    heads = [TaskHead(task, "bert", head) for task in (Task.CLASSIFY, Task.TOKEN_CLASSIFY)]
+    return _manifest(model_id, "bert", "BertModel", [Task.EMBEDDINGS, Task.RERANK], modules, hidden, heads)
 
 
 def decoder_manifest() -> Manifest:
-    """A Llama-like decoder; nothing serves decoders yet, so it has no task."""
+    """A Llama-like decoder."""
     modules = [ModuleShape("model.embed_tokens", "embedding", [100, HIDDEN], "float32")]
     for number in range(2):
         layer = f"model.layers.{number}"
@@ -55,7 +57,8 @@ def decoder_manifest() -> Manifest:
         modules += [_linear(f"{layer}.mlp.{name}", 128, HIDDEN) for name in ("gate_proj", "up_proj")]
         modules.append(_linear(f"{layer}.mlp.down_proj", HIDDEN, 128))
     modules.append(_linear("lm_head", 100, HIDDEN))
-    return _manifest(DECODER, "llama", "LlamaForCausalLM", [], modules, None)
+    heads = [TaskHead(Task.CLASSIFY, "model", [HeadTensor("score.weight", [-1, HIDDEN])])]
+    return _manifest(DECODER, "llama", "LlamaForCausalLM", [Task.GENERATE], modules, None, heads)
 
 
 def _manifest(
@@ -65,6 +68,7 @@ def _manifest(
     tasks: list[Task],
     modules: list[ModuleShape],
     dimension: int | None,
+    heads: list[TaskHead],
 ) -> Manifest:
     linear = [module.path for module in modules if module.kind == "linear" and module.path != "lm_head"]
     return Manifest(
@@ -83,6 +87,7 @@ def _manifest(
         tokenizer_fingerprint="",
         modules=modules,
         packable=linear,
+        heads=heads,
     )
 
 
@@ -178,6 +183,8 @@ class Upload:
     files: dict[str, bytes]
     manifests: list[Manifest] = field(default_factory=lambda: [encoder_manifest(), decoder_manifest()])
     wanted: str = ""
+    kind: str = ""
+    choice: str = ""
     max_rank: int = 64
     limits: ArchiveLimits = field(default_factory=ArchiveLimits)
 
@@ -198,6 +205,8 @@ class Upload:
             wanted_base_model=self.wanted,
             max_rank=self.max_rank,
             archive=self.limits,
+            wanted_kind=self.kind,
+            wanted_choice=self.choice,
         )
 
     def examine(self, folder: Path) -> SandboxReply:
