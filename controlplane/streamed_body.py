@@ -42,7 +42,7 @@ class StreamedBody(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill ``buffer``, less only at its end or where it was cut; one trip to the event loop, not one per message."""
+        """Fill ``buffer``, less only at the end or at a cut; one trip to the event loop, not one per message."""
         if threading.get_ident() == self._loop_thread:
             raise RuntimeError("a streamed body is read in its request's thread: the event loop would wait for itself")
         if not self._began:

@@ -20,6 +20,7 @@ from loras.queries import get_adapter
 from loras.services import answer_question, receive_upload
 from loras.snippets import upload_snippets, usage_snippets
 from loras.uploads.handlers import raise_upload_error
+from loras.uploads.quotas import check_received
 from loras.uploads.receive import received_files
 from wire.errors import Code, ShoalError
 from wire.names import LIVE, parse_address
@@ -34,10 +35,13 @@ def upload(request: HttpRequest, principal: Principal) -> HttpResponse:
         return render(request, "loras/upload.html", _form_context(request, principal))
     raise_upload_error(request.META)
     sent = request.POST
+    team = principal.team(sent.get("team", ""), Scope.PUSH)
+    files = received_files(request.FILES, sent.getlist("paths[]"))
+    check_received(team, files)
     received = receive_upload(
-        team=principal.team(sent.get("team", ""), Scope.PUSH),
+        team=team,
         name=sent.get("adapter", "").strip(),
-        files=received_files(request.FILES, sent.getlist("paths[]")),
+        files=files,
         actor=principal.user,
         promote=sent.get("promote") == "true",
         message=sent.get("message", "").strip()[:500],

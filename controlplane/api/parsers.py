@@ -26,9 +26,13 @@ class StrictJSONParser(JSONParser):
 
 
 class _KeepsFolders(DjangoMultiPartParser):
-    """Leaves ``folder/file`` in a part's file name; nothing on this side uses it as a path on disk."""
+    """Leaves ``folder/file`` in a part's file name; nothing on this side uses it as a path on disk. Shows the upload
+    handlers the fields that came before a file, which is asked for its name first."""
 
     def sanitize_file_name(self, file_name: str) -> str | None:
+        for handler in self._upload_handlers:  # type: ignore[attr-defined]
+            if hasattr(handler, "fields"):
+                handler.fields = self._post  # type: ignore[attr-defined]
         return file_name.replace("\\", "/") or None
 
 

@@ -39,7 +39,9 @@ from loras.services import (
     retire_version,
     rollback,
 )
+from loras.uploads.gate import quota_gate
 from loras.uploads.handlers import raise_upload_error
+from loras.uploads.quotas import check_received
 from loras.uploads.receive import received_files
 from wire.names import parse_full_name
 from wire.registry import Scope
@@ -69,8 +71,12 @@ class UploadMixin(APIView):
     def get_parsers(self) -> list[BaseParser]:
         return [FolderMultiPartParser(), StrictJSONParser()]
 
-    def upload_form(self, request: Request, kind: type[UploadForm]) -> dict[str, Any]:
-        """The checked fields; what went wrong while the files streamed is raised before them."""
+    def upload_form(self, request: Request, kind: type[UploadForm], name: str = "") -> dict[str, Any]:
+        """The checked fields; what went wrong while the files streamed is raised before them. ``name`` is the adapter
+        where the address says it."""
+        length = request.headers.get("Content-Length", "")
+        gate = quota_gate(principal_of(request), name, int(length) if length.isdigit() else None)
+        request._request.upload_gate = gate  # type: ignore[attr-defined]
         data = cast("dict[str, Any]", request.data)
         raise_upload_error(request._request.META)
         names = set(kind().fields) - {"file", "files", "paths"}
@@ -84,6 +90,7 @@ class UploadMixin(APIView):
         team = principal.team(full_name.team, Scope.PUSH)
         paths = request.data.getlist("paths[]") if hasattr(request.data, "getlist") else []
         files = received_files(request.FILES, paths)
+        check_received(team, files)
         received = receive_upload(team=team, name=full_name.adapter, files=files, actor=principal.user, **form)
         version = version_rows().get(pk=received.version.pk)
         return Response(
@@ -156,7 +163,7 @@ class VersionListView(UploadMixin, ListAPIView[Version]):
     @extend_schema(request={"multipart/form-data": UploadForm}, responses=UPLOADS)
     def post(self, request: Request, team: str, name: str) -> Response:
         """Upload the next version of an existing adapter."""
-        form = self.upload_form(request, UploadForm)
+        form = self.upload_form(request, UploadForm, f"{team}/{name}")
         get_adapter(principal_of(request), team, name, scope=Scope.PUSH)
         return self.receive(request, f"{team}/{name}", form)
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,11 @@ from django.http import HttpRequest
 from wire.errors import Code, ShoalError
 
 FILE_FIELDS = frozenset({"file", "files", "files[]"})
+# rows to measure the version on: a file of the request, none of the adapter
+EVALUATION_FIELD = "evaluation"
+
+# judges the fields that came before the first file; raises ``ShoalError``
+Gate = Callable[[Mapping[str, str]], None]
 
 
 class IncomingFile(UploadedFile):  # type: ignore[type-arg]  # generic in the stubs only
@@ -74,6 +79,9 @@ class IncomingUploadHandler(FileUploadHandler):
         self.limit_bytes = int(settings.SHOAL.upload_max_bytes)
         self.received_bytes = 0
         self.relative_path = ""
+        # set by the parser: the form's fields so far
+        self.fields: Mapping[str, str] = {}
+        self.gate: Gate | None = getattr(request, "upload_gate", None)
 
     def new_file(
         self,
@@ -86,7 +94,7 @@ class IncomingUploadHandler(FileUploadHandler):
     ) -> None:
         super().new_file(field_name, file_name, content_type, content_length, charset, content_type_extra)
         self.relative_path = file_name
-        if field_name not in FILE_FIELDS:
+        if field_name not in FILE_FIELDS and field_name != EVALUATION_FIELD:
             self._stop(
                 ShoalError(
                     Code.INVALID_REQUEST,
@@ -95,6 +103,7 @@ class IncomingUploadHandler(FileUploadHandler):
                     hint="Use `file` for one file and `files[]` for several.",
                 )
             )
+        self._ask_gate()
         directory = Path(settings.SHOAL_INCOMING_DIR)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -134,6 +143,14 @@ class IncomingUploadHandler(FileUploadHandler):
 
     def upload_interrupted(self) -> None:
         self.file.close()
+
+    def _ask_gate(self) -> None:
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            try:
+                gate(self.fields)
+            except ShoalError as error:
+                self._stop(error)
 
     def _stop(self, error: ShoalError) -> None:
         self.file.close()

@@ -33,6 +33,8 @@ def known_versions(team_ids: Sequence[int], sha256: str) -> list[Version]:
         files__artifact_id=sha256,
         files__role=VersionFile.Role.UPLOADED,
         state__in=SAME_BYTES_COUNT_IN,
+        deleted_at=None,
+        adapter__deleted_at=None,
     )
     return list(rows.select_related("adapter__team").distinct().order_by("-created_at", "-id")[:SHOWN])
 
@@ -41,7 +43,11 @@ def same_upload(team_ids: Sequence[int], files: Sequence[Fingerprinted], *, name
     """Versions of these teams that consist of exactly these files; those of the adapter ``name`` (``team/adapter``)
     first, then the oldest."""
     rows = Version.objects.filter(
-        adapter__team_id__in=team_ids, upload_fingerprint=fingerprint_of(files), state__in=SAME_BYTES_COUNT_IN
+        adapter__team_id__in=team_ids,
+        adapter__deleted_at=None,
+        upload_fingerprint=fingerprint_of(files),
+        state__in=SAME_BYTES_COUNT_IN,
+        deleted_at=None,
     )
     found = list(rows.select_related("adapter__team").order_by("number", "id")[:50])
     return sorted(found, key=lambda version: version.adapter.full_name != name)[:SHOWN]

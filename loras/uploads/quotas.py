@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from controlplane.accounts.models import Team
 from controlplane.accounts.quotas import Limits, limits_of
 from loras.models import Adapter, Artifact, Upload, Version
 from loras.states import State
+from loras.uploads.receive import Fingerprinted
 from wire.errors import Code, ShoalError
 
 NAMED = 3
@@ -30,7 +31,7 @@ class Use:
 
 def use_of(team: Team, *, without: Collection[str] = ()) -> Use:
     """What ``team`` uses; uploads whose ids are in ``without`` do not count."""
-    kept = Artifact.objects.filter(uses__version__adapter__team=team).distinct()
+    kept = _kept_by(team)
     opened = Upload.objects.filter(team=team, state=Upload.State.OPEN).exclude(pk__in=without)
     return Use(
         stored_bytes=kept.aggregate(bytes=Sum("size_bytes"))["bytes"] or 0,
@@ -51,7 +52,7 @@ def check_bytes(team: Team, wanted_bytes: int, *, without: Collection[str] = ())
             "Leave out checkpoints and optimizer states, or ask an administrator of this site for a higher limit.",
         )  # fmt: skip
     used = use.stored_bytes + use.reserved_bytes
-    if used + wanted_bytes > limits.stored_bytes:
+    if wanted_bytes and used + wanted_bytes > limits.stored_bytes:
         on_the_way = f" ({size_words(use.reserved_bytes)} of it for unfinished uploads)" if use.reserved_bytes else ""
         raise _exceeded(
             "stored_bytes", limits.stored_bytes, used,
@@ -59,6 +60,25 @@ def check_bytes(team: Team, wanted_bytes: int, *, without: Collection[str] = ())
             f" {size_words(wanted_bytes)} does not fit.",
             _what_to_delete(team),
         )  # fmt: skip
+
+
+def check_received(team: Team, files: Sequence[Fingerprinted], *, without: Collection[str] = ()) -> None:
+    """The exact judgement once all files are here; content that the team keeps already takes no room again. Raises
+    ``ShoalError(QUOTA_EXCEEDED)``."""
+    sizes = {file.sha256: file.size_bytes for file in files}
+    for sha256 in _kept_by(team).filter(sha256__in=list(sizes)).values_list("sha256", flat=True):
+        del sizes[sha256]
+    check_bytes(team, sum(sizes.values()), without=without)
+
+
+def _kept_by(team: Team) -> QuerySet[Artifact]:
+    """Each content once. What was deleted does not count, although it can still be restored for a week: deleting must
+    make room at once."""
+    return Artifact.objects.filter(
+        uses__version__adapter__team=team,
+        uses__version__deleted_at=None,
+        uses__version__adapter__deleted_at=None,
+    ).distinct()
 
 
 def check_uploads_in_progress(team: Team) -> None:
@@ -91,7 +111,7 @@ def check_counts(team: Team, name: str) -> None:
                 f"Delete one that nobody needs: {_unused_adapters(team)}.",
             )  # fmt: skip
         return
-    versions = Version.objects.filter(adapter=adapter, state__in=COUNTED_STATES, duplicate_of=None)
+    versions = Version.objects.filter(adapter=adapter, state__in=COUNTED_STATES, duplicate_of=None, deleted_at=None)
     count = versions.count()
     if count >= limits.versions_per_adapter:
         aliased = {int(number) for split in adapter.aliases.values_list("split", flat=True) for number in split}
@@ -126,7 +146,7 @@ def _what_to_delete(team: Team) -> str:
     """The adapters that take most, so that nobody has to look for them."""
     rows = (
         Adapter.objects.filter(team=team)
-        .annotate(kept=Sum("versions__size_bytes", filter=Q(versions__duplicate_of=None)))
+        .annotate(kept=Sum("versions__size_bytes", filter=Q(versions__deleted_at=None)))
         .exclude(kept=None)
         .order_by("-kept")[:NAMED]
     )

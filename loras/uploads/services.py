@@ -14,12 +14,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.models import Team
+from loras.evaluation.rows import MAX_BYTES
 from loras.models import Upload, Version
 from loras.services.uploads import Received, receive_upload
 from loras.storage import MissingContent, artifact_store
 from loras.uploads import parts
 from loras.uploads.known import is_stored, known_versions
-from loras.uploads.quotas import check_bytes, check_counts, check_uploads_in_progress
+from loras.uploads.quotas import check_bytes, check_counts, check_received, check_uploads_in_progress
 from loras.uploads.receive import ReceivedFile, refuse_repeated_paths
 from loras.uploads.tus import Checksum
 from wire.errors import Code, ShoalError
@@ -47,9 +48,16 @@ def begin_upload(
 ) -> Begun:
     """Reserve room for one file. ``package_bytes`` is the size of all files of its version, where the sender knows it.
 
-    Raises ``ShoalError``: QUOTA_EXCEEDED, STORAGE_FULL.
+    Raises ``ShoalError``: QUOTA_EXCEEDED, PAYLOAD_TOO_LARGE, STORAGE_FULL.
     """
-    stored = bool(sha256) and is_stored(team, sha256, size_bytes)
+    if role == Upload.Role.EVALUATION and size_bytes > MAX_BYTES:
+        raise ShoalError(
+            Code.PAYLOAD_TOO_LARGE,
+            f"An evaluation has at most {MAX_BYTES} bytes, {path} has {size_bytes}.",
+            param="role",
+        )
+    # rows of an evaluation are no content of a version
+    stored = role == Upload.Role.ADAPTER and bool(sha256) and is_stored(team, sha256, size_bytes)
     with transaction.atomic():
         # one decision at a time in a team: two uploads must not both take the last free place
         Team.objects.select_for_update().get(pk=team.pk)
@@ -149,12 +157,12 @@ def complete_upload(
         files = [upload for upload in uploads if upload.role == Upload.Role.ADAPTER]
         if not files:
             raise ShoalError(Code.UPLOAD_INVALID, "None of the uploads is a file of the adapter.", param="uploads")
-        check_bytes(team, sum(upload.size_bytes for upload in files), without=[upload.pk for upload in uploads])
+        check_received(team, files, without=[upload.pk for upload in uploads])
         received = [stack.enter_context(_taken(upload)) for upload in files]
         refuse_repeated_paths(received)
         evaluation = [upload for upload in uploads if upload.role == Upload.Role.EVALUATION]
         if evaluation:
-            wishes = {**wishes, "evaluation": stack.enter_context(_taken(evaluation[0]))}
+            wishes = {**wishes, "evaluation": _rows_of(evaluation)}
         result = receive_upload(team=team, name=name, files=received, actor=actor, **wishes)
         ids = [upload.pk for upload in uploads]
         Upload.objects.filter(pk__in=ids).update(
@@ -196,7 +204,7 @@ def _recover(upload: Upload, file: BinaryIO) -> int:
 
 def _note_offset(upload: Upload, size: int) -> None:
     """After the bytes were synced, so that the row is never ahead of the disk."""
-    upload.offset_bytes = size
+    upload.offset_bytes, upload.unverified_from = size, None
     Upload.objects.filter(pk=upload.pk).update(
         offset_bytes=size, unverified_from=None, sha256=upload.sha256, touched_at=timezone.now()
     )
@@ -251,6 +259,19 @@ def _taken(upload: Upload) -> Iterator[ReceivedFile]:
         raise parts.gone(upload.pk) from None
     finally:
         location.unlink(missing_ok=True)
+
+
+def _rows_of(uploads: Sequence[Upload]) -> bytes:
+    """Rows to measure the version on; no more is read than what is sure to be refused."""
+    if len(uploads) > 1:
+        raise ShoalError(
+            Code.UPLOAD_INVALID, f"{len(uploads)} uploads are evaluations; a version takes one.", param="uploads"
+        )
+    try:
+        with parts.part_path(uploads[0].pk).open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise parts.gone(uploads[0].pk) from None
 
 
 def _version_made_before(uploads: Sequence[Upload]) -> Version | None:
