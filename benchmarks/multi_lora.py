@@ -28,7 +28,9 @@ import torch
 from wire.jobs import EmbeddingInputs, Task
 from wire.registry import ModelRecord
 from workers.models import LoadedModel, ModelOptions, load_model
-from workers.models.embedding import load_embedding_model
+from workers.models.encoder import Encoder, load_encoder
+from workers.models.folder import open_folder
+from workers.models.protocol import Row as TokenRow
 from workers.models.protocol import Vectors
 from workers.packing.artifact import AdapterWeights, PreparedAdapter
 from workers.sources import resolve_source
@@ -62,12 +64,13 @@ class PeftSide:
     def __init__(self, adapters: dict[str, PreparedAdapter], rank: int) -> None:
         from peft import LoraConfig, PeftModel
 
-        self.kind = load_embedding_model(resolve_source(SOURCE), torch.device("cpu"))
+        self.kind = plain_model()
+        self.body = self.kind.module
         self.network: Any = None
         for name, adapter in adapters.items():
             config = LoraConfig(r=rank, lora_alpha=rank, target_modules=sorted(adapter.modules), lora_dropout=0.0)
             if self.network is None:
-                self.network = PeftModel(self.kind.module, config, adapter_name=name)
+                self.network = PeftModel(self.body, config, adapter_name=name)
             else:
                 self.network.add_adapter(name, config)
             self._copy(name, adapter)
@@ -79,25 +82,34 @@ class PeftSide:
             layer.lora_A[name].weight.data.copy_(weights.a)
             layer.lora_B[name].weight.data.copy_(weights.b.t())
 
-    def mixed(self, rows: list[list[int]], names: list[str]) -> Vectors:
-        self.kind.module = lambda **inputs: self.network(**inputs, adapter_names=names)  # type: ignore[assignment]
-        with torch.inference_mode():
-            return self.kind.forward(rows).numpy()
+    def mixed(self, rows: list[TokenRow], names: list[str]) -> Vectors:
+        self.kind.body = lambda **inputs: self.network(**inputs, adapter_names=names)
+        return forward(self.kind, rows)
 
-    def switching(self, rows: list[list[int]], names: list[str]) -> Vectors:
+    def switching(self, rows: list[TokenRow], names: list[str]) -> Vectors:
         """One forward pass per distinct adapter over its rows, as a server without packing does."""
-        self.kind.module = self.network
+        self.kind.body = self.network
         found: Vectors | None = None
         for name in dict.fromkeys(names):
             mine = [number for number, other in enumerate(names) if other == name]
             self.network.set_adapter(name)
-            with torch.inference_mode():
-                part = self.kind.forward([rows[number] for number in mine]).numpy()
+            part = forward(self.kind, [rows[number] for number in mine])
             if found is None:
                 found = np.empty((len(rows), part.shape[1]), dtype=np.float32)
             found[mine] = part
         assert found is not None
         return found
+
+
+def plain_model() -> Encoder:
+    """The base model without slots."""
+    return load_encoder(open_folder(resolve_source(SOURCE)), torch.device("cpu"))
+
+
+def forward(kind: Encoder, rows: list[TokenRow]) -> Vectors:
+    """Vectors of ``rows`` without slots."""
+    with torch.inference_mode():
+        return np.stack(kind.forward(rows, [None] * len(rows)))
 
 
 def sentences(count: int, *, seed: int = 7) -> list[str]:
@@ -147,25 +159,21 @@ def measure(count: int, *, rank: int, targets: tuple[str, ...], rows: int, repea
     """Measure one number of registered adapters. Raises ``SystemExit`` when outputs disagree."""
     record = ModelRecord("benchmark", "", SOURCE, [Task.EMBEDDINGS], "default", 256, 384, 0)
     model = load_model(record, options=ModelOptions(slots=max(128, count)))
-    plain = load_embedding_model(resolve_source(SOURCE), torch.device("cpu"))
+    plain = plain_model()
     adapters = make_adapters(model, count, rank=rank, targets=targets)
     for digest, adapter in adapters.items():
         model.load_adapter(digest, adapter)
     peft_side = PeftSide(adapters, rank)
-    texts = plain.prepare(EmbeddingInputs(texts=sentences(rows))).rows
+    texts = plain.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts=sentences(rows))).rows
     chance = random.Random(count)
     names = list(adapters)
     chosen = chance.sample(names, rows) if count >= rows else [names[number % count] for number in range(rows)]
     if count < rows:
         chance.shuffle(chosen)
 
-    def base() -> Vectors:
-        with torch.inference_mode():
-            return plain.forward(texts).numpy()
-
     paths: dict[str, Callable[[], Vectors]] = {
-        "base": base,
-        "packed": lambda: model.forward(texts, list(chosen)),
+        "base": lambda: forward(plain, texts),
+        "packed": lambda: np.stack(model.forward(texts, list(chosen))),
         "peft_mixed": lambda: peft_side.mixed(texts, chosen),
         "peft_switch": lambda: peft_side.switching(texts, chosen),
     }

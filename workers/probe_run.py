@@ -17,8 +17,9 @@ from wire.registry import ModelRecord
 from wire.reports import Row
 from wire.validation import ProbeReply, ProbeRequest
 from workers.models import LoadedModel, ModelOptions, load_model
-from workers.models.pooling import PoolingRule, read_pooling
+from workers.models.pooling import PoolingRule
 from workers.models.protocol import Vectors
+from workers.models.sentence_files import read_sentence_settings
 from workers.packing.artifact import AdapterArtifact, read_artifact
 from workers.probe_rows import Measured, failure, judge
 from workers.sources import resolve_source, weights_digest
@@ -66,8 +67,8 @@ def load_base(model_id: str, source: str, digest: str) -> ProbeBase:
     )
     served = load_model(record, options=ModelOptions(device="cpu", slots=_SLOTS, max_rank=1 << 16))
     plain = AutoModel.from_pretrained(str(path), dtype=torch.float32, local_files_only=True).eval()
-    pooling = read_pooling(path)
-    rows = served.kind.prepare(EmbeddingInputs(texts=TEXTS)).rows
+    pooling = read_sentence_settings(path).rule
+    rows = [row.ids for row in served.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts=TEXTS)).rows]
     _warm(served)
     return ProbeBase(served, plain, pooling, rows, _one_by_one(plain, pooling, rows))
 

@@ -52,9 +52,10 @@ class Answers:
 
     def succeed(self, work: Work) -> None:
         """Send a finished job's outputs."""
-        if work.prepared is None or work.model is None or work.vectors is None:
-            raise RuntimeError(f"job {work.job.id} has no vectors")
-        outputs = work.model.kind.finish(work.vectors, work.prepared)
+        rows = [output for output in work.outputs if output is not None]
+        if work.prepared is None or work.model is None or len(rows) != len(work.prepared.rows):
+            raise RuntimeError(f"job {work.job.id} has not all of its rows")
+        outputs = work.model.kind.finish(work.job.task, rows, work.prepared, work.head)
         self._send(work, Result(job=work.job.id, outputs=outputs), failed=False)
 
     def complete(self, work: Work, outputs: GenerateOutputs, *, number: int) -> None:

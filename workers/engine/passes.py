@@ -16,7 +16,7 @@ from workers.engine.memory import OUT_OF_MEMORY, evict_idle_adapters, free_cache
 from workers.engine.meter import Meter
 from workers.engine.shelf import ShelvedModel
 from workers.engine.works import Work
-from workers.models.protocol import Vectors
+from workers.models.protocol import Row, RowOutput
 from workers.oom import is_out_of_memory
 from workers.packing.host import HostTier
 
@@ -29,7 +29,11 @@ class BatchRow:
 
     work: Work
     number: int
-    ids: list[int]
+    row: Row
+
+    @property
+    def ids(self) -> list[int]:
+        return self.row.ids
 
     @property
     def adapter(self) -> str | None:
@@ -59,22 +63,22 @@ class PassRunner:
         if not rows:
             return
         start = time.perf_counter()
-        vectors = self._forward(shelved, rows, in_use)
-        if vectors is None:
+        outputs = self._forward(shelved, rows, in_use)
+        if outputs is None:
             self._halve(shelved, rows, in_use)
             return
         seconds = time.perf_counter() - start
         adapters = len({row.adapter for row in rows} - {None})
         tokens = shelved.model.kind.cost([len(row.ids) for row in rows])
         shelved.cost.update(tokens=tokens, adapters=adapters, seconds=seconds)
-        self._deliver(rows, vectors, seconds)
+        self._deliver(rows, outputs, seconds)
 
-    def _forward(self, shelved: ShelvedModel, rows: list[BatchRow], in_use: Collection[str]) -> Vectors | None:
-        """Vectors of one pass; ``None`` when it does not fit even after giving memory back."""
-        ids, adapters = [row.ids for row in rows], [row.adapter for row in rows]
+    def _forward(self, shelved: ShelvedModel, rows: list[BatchRow], in_use: Collection[str]) -> list[RowOutput] | None:
+        """Row outputs of one pass; ``None`` when it does not fit even after giving memory back."""
+        inputs, adapters = [row.row for row in rows], [row.adapter for row in rows]
         for step in range(3):
             try:
-                return shelved.model.forward(ids, adapters)
+                return shelved.model.forward(inputs, adapters)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -94,8 +98,8 @@ class PassRunner:
         self.run_pass(shelved, rows[:middle], in_use=in_use)
         self.run_pass(shelved, rows[middle:], in_use=in_use)
 
-    def _deliver(self, rows: list[BatchRow], vectors: Vectors, seconds: float) -> None:
-        finite = [bool(np.isfinite(vector).all()) for vector in vectors]
+    def _deliver(self, rows: list[BatchRow], outputs: list[RowOutput], seconds: float) -> None:
+        finite = [bool(np.isfinite(output).all()) for output in outputs]
         touched: dict[str, Work] = {}
         for position, row in enumerate(rows):
             work = row.work
@@ -104,7 +108,7 @@ class PassRunner:
             if not finite[position]:
                 self._answers.fail(work, _nonfinite(row))
                 continue
-            work.store(row.number, vectors[position])
+            work.store(row.number, outputs[position])
             touched[work.job.id] = work
         for work in touched.values():
             work.compute_s += seconds

@@ -7,19 +7,20 @@ import queue
 import structlog
 
 from wire.errors import Code, ErrorInfo, ShoalError
-from wire.jobs import EmbeddingInputs
+from wire.jobs import InputsReference
 from wire.registry import ModelRecord
 from workers.engine.answers import Answers
 from workers.engine.pipes import LoadAdapter, Pipes
 from workers.engine.shelf import Shelf
 from workers.engine.works import WaitingRoom, Work
+from workers.models.loaded import LoadedModel
 from workers.packing.host import HostTier
 
 log = structlog.get_logger("worker.prepare")
 
 
 class Preparer:
-    """Finds a job's model, tokenizes its inputs, and sends it on: to the loader when its adapter is nowhere near."""
+    """Finds a job's model and adapter and tokenizes its inputs; the loader fetches an adapter that is nowhere near."""
 
     def __init__(self, room: WaitingRoom, shelf: Shelf, host: HostTier, pipes: Pipes, answers: Answers) -> None:
         self._room = room
@@ -50,19 +51,28 @@ class Preparer:
             self._pipes.models.put(found)
             return
         inputs = work.job.inputs
-        if not isinstance(inputs, EmbeddingInputs):
+        if isinstance(inputs, InputsReference):
             raise ShoalError(Code.INVALID_REQUEST, "The job's inputs were not resolved before it reached the worker.")
-        if not inputs.texts:
-            raise ShoalError(Code.INPUT_EMPTY, "The job has no texts.", param="input")
-        model = found.model
-        if work.job.task not in model.kind.tasks:
-            raise ShoalError(Code.TASK_UNSUPPORTED, f"{work.job.model} does not do {work.job.task.value}.")
-        work.model = model
-        work.prepared = model.kind.prepare(inputs)
+        model = work.model = found.model
         digest = work.job.adapter_digest
-        if digest is not None and digest not in model.adapters.table:
-            work.adapter = self._host.get(model.key, digest)
-            if work.adapter is None:
+        if digest is not None:
+            # first: the adapter's head decides which tasks there are, and how their texts become rows
+            known = self._find_adapter(work, model, digest)
+            if not known:
                 self._pipes.adapters.put(LoadAdapter(work))
                 return
+        work.prepared = model.prepare(work.job.task, inputs, work.head)
         self._room.make_ready(work)
+
+    def _find_adapter(self, work: Work, model: LoadedModel, digest: str) -> bool:
+        """Take the head of the job's adapter from its slot, the loader or the host; false when it is in none."""
+        resident = model.adapters.table.get(digest)
+        if resident is not None:
+            work.head = resident.head.header if resident.head is not None else None
+            return True
+        if work.adapter is None:
+            work.adapter = self._host.get(model.key, digest)
+        if work.adapter is None:
+            return False
+        work.head = work.adapter.head.header if work.adapter.head is not None else None
+        return True

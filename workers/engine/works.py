@@ -6,24 +6,30 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from wire.canonical import HeadHeader
 from wire.frames import Pull
-from wire.jobs import Job
+from wire.jobs import Job, Task
 from wire.telemetry import WorkerState
 from workers.models.loaded import LoadedModel
-from workers.models.protocol import PreparedInputs, Vectors
+from workers.models.protocol import PreparedInputs, RowOutput
 from workers.packing.artifact import PreparedAdapter
 
 _WAITING_SHARES = 4
 _STARTED_SHARES = 16
 """A job fills at most this part of the room, whatever its size, and less once it runs: it shares each batch with
 others then. So one huge job shuts nobody out, and a flood of them still ends the credit."""
+_WAITING_TEXTS = 16
+_STARTED_TEXTS = 128
+"""A text in the making takes this part of the room: 64 leave half of it to others. One that waits takes more, so that
+a flood of them waits where another machine can take them."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One job on its way. ``gone``: nobody waits for it (cancelled, answered, or its connection was lost)."""
+    """One job on its way. ``gone``: nobody waits for it (cancelled, answered, or its connection was lost).
+
+    ``head`` is the one that the job's adapter brings, known once the job is prepared.
+    """
 
     job: Job
     artifact_path: str | None
@@ -31,7 +37,8 @@ class Work:
     model: LoadedModel | None = None
     prepared: PreparedInputs | None = None
     adapter: PreparedAdapter | None = None
-    vectors: Vectors | None = None
+    head: HeadHeader | None = None
+    outputs: list[RowOutput | None] = field(default_factory=list)
     ready: bool = False
     gone: bool = False
     rows_done: int = 0
@@ -48,16 +55,25 @@ class Work:
 
     def share_tokens(self, room_tokens: int) -> int:
         """What the job takes of a room of ``room_tokens``."""
+        if self.job.task is Task.GENERATE:
+            # whatever its length: what counts is how many texts are made at once, and that few more wait here
+            return max(1, room_tokens // (_WAITING_TEXTS if self.started is None else _STARTED_TEXTS))
         shares = _WAITING_SHARES if self.started is None else _STARTED_SHARES
         return min(self.outstanding_tokens, max(1, room_tokens // shares))
 
-    def store(self, row: int, vector: Vectors) -> None:
-        """Keep one row's vector (dimension,)."""
-        if self.vectors is None:
-            rows = len(self.prepared.rows) if self.prepared is not None else 0
-            self.vectors = np.empty((rows, vector.shape[0]), dtype=np.float32)
-        self.vectors[row] = vector
+    def store(self, row: int, output: RowOutput) -> None:
+        """Keep one row's output."""
+        if not self.outputs and self.prepared is not None:
+            self.outputs = [None] * len(self.prepared.rows)
+        # a copy: it is a part of what the whole pass gave, which would stay as long as the job
+        self.outputs[row] = output.copy()
         self.rows_done += 1
+
+    def start_over(self) -> None:
+        """Forget all that was made for a model that is there no more."""
+        self.ready, self.rows_done = False, 0
+        self.model = self.prepared = self.adapter = self.head = None
+        self.outputs = []
 
 
 @dataclass(slots=True)

@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import torch
 
+from wire.errors import Code, ShoalError
 from wire.registry import ModelRecord
-from workers.bundles import scratch_folder
 from workers.merging import apply_artifact
-from workers.models.embedding import load_embedding_model
+from workers.models.causal import CausalModel, load_causal_model
+from workers.models.encoder import Encoder, load_encoder
+from workers.models.families import is_generative
+from workers.models.folder import ModelFolder, open_folder
 from workers.models.loaded import LoadedModel
 from workers.models.protocol import ModelOptions
-from workers.packing.artifact import read_artifact
+from workers.packing.artifact import head_tensors, read_artifact
 from workers.packing.store import PackedAdapters
-from workers.sources import open_model
-from workers.weights import weight_bytes
+from workers.sources import ARTIFACT_SOURCE, open_model
 
 __all__ = ["LoadedModel", "ModelOptions", "load_model"]
 
 
 def load_model(record: ModelRecord, *, options: ModelOptions, artifact: Path | None = None) -> LoadedModel:
-    """Load a model with empty slots; a version's weights come from its canonical file ``artifact``.
+    """Load a model with empty slots. ``artifact`` is the canonical file of a version with weights of its own.
 
     Raises ``ShoalError``: MODEL_UNLOADABLE when the files are missing, are no supported model, or their weight digest
-    is not the registered one (an empty one is not checked), and what opening and applying an artifact raise.
+    is not the record's (an empty one is not checked); what reading an artifact raises.
     """
     device = torch.device(options.device)
-    with scratch_folder() as scratch:
-        kind = load_embedding_model(open_model(record, artifact, scratch), device)
-    if record.base_digest is not None and artifact is not None:
-        changes = read_artifact(artifact, expected_digest=record.artifact)
-        apply_artifact(kind.module, changes, base_digest=record.base_digest)
+    with tempfile.TemporaryDirectory(dir=options.scratch, prefix="model-") as scratch:
+        kind = _load_kind(record, open_folder(open_model(record, artifact, Path(scratch))), options, device)
+    if artifact is not None and record.source != ARTIFACT_SOURCE:
+        _merge(record, kind, artifact, device)
     adapters = PackedAdapters(kind.module, slots=options.slots, limit_bytes=options.adapter_bytes, device=device)
-    return LoadedModel(
-        record=record, kind=kind, adapters=adapters, options=options, size_bytes=weight_bytes(kind.module)
-    )
+    size_bytes = sum(weight.numel() * weight.element_size() for weight in kind.module.parameters())
+    return LoadedModel(record=record, kind=kind, adapters=adapters, options=options, size_bytes=size_bytes)
+
+
+def _load_kind(
+    record: ModelRecord, folder: ModelFolder, options: ModelOptions, device: torch.device
+) -> Encoder | CausalModel:
+    if is_generative(folder.config(), folder.path):
+        return load_causal_model(
+            folder, name=record.id, dtype=torch.float32, device=device, cache_bytes=options.generation_bytes
+        )
+    return load_encoder(folder, device)
+
+
+def _merge(record: ModelRecord, kind: Encoder | CausalModel, path: Path, device: torch.device) -> None:
+    """Make the base model's copy in ``kind`` the version's own."""
+    artifact = read_artifact(path, expected_digest=record.artifact)
+    apply_artifact(kind.module, artifact, base_digest=record.base_digest)
+    header = artifact.header.head
+    if header is not None:
+        if not isinstance(kind, Encoder):
+            raise ShoalError(Code.ADAPTER_UNLOADABLE, f"{record.id} brings a head to a model that continues texts.")
+        kind.own_head = kind.build_head(header, head_tensors(artifact)).to(device)

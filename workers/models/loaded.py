@@ -1,4 +1,4 @@
-"""A base model on a device with the slots of its adapters."""
+"""A model on a device with the slots of its adapters."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from wire.jobs import EmbeddingInputs
+from wire.canonical import HeadHeader
+from wire.jobs import EmbeddingInputs, Task, TaskInputs
 from wire.registry import ModelRecord
-from workers.models.protocol import ModelKind, ModelOptions, Vectors
+from workers.models.protocol import ModelKind, ModelOptions, PreparedInputs, Row, RowOutput, Vectors
 from workers.packing.artifact import AdapterArtifact, PreparedAdapter, prepare_adapter
 from workers.packing.store import PackedAdapters
 
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A served base model. Everything but :meth:`prepare_artifact` belongs to the thread that owns the
-    device.
+    """A served model: a base model, or a version with weights of its own. Everything but :meth:`prepare` and
+    :meth:`prepare_artifact` belongs to the thread that owns the device.
     """
 
     record: ModelRecord
@@ -33,6 +34,11 @@ class LoadedModel:
         """Names these very weights: a model that is registered anew keeps its id and nothing else."""
         return f"{self.record.id}@{self.record.digest}"
 
+    @property
+    def dtype(self) -> str:
+        """The dtype that the model computes in: ``float32``, ``bfloat16`` or ``float16``."""
+        return str(self.kind.dtype).removeprefix("torch.")
+
     def prepare_artifact(self, digest: str, artifact: AdapterArtifact) -> PreparedAdapter:
         """Check an artifact against this model. Raises ``ShoalError(ADAPTER_UNLOADABLE)``."""
         return prepare_adapter(
@@ -41,6 +47,7 @@ class LoadedModel:
             self.adapters.shapes,
             model_digest=self.record.digest,
             max_rank=self.options.max_rank,
+            make_head=self.kind.build_head,
         )
 
     def load_adapter(
@@ -58,18 +65,22 @@ class LoadedModel:
         """Free the adapter's slot and leave nothing of it behind."""
         self.adapters.unload(digest)
 
-    def forward(self, rows: Sequence[list[int]], adapters: Sequence[str | None]) -> Vectors:
-        """ONE forward pass over token rows of any mix of adapters: float32 (rows, dimension), in the order
-        given.
+    def prepare(self, task: Task, inputs: TaskInputs, head: HeadHeader | None = None) -> PreparedInputs:
+        """Tokenize a job's inputs; see :class:`ModelKind`."""
+        return self.kind.prepare(task, inputs, head)
+
+    def forward(self, rows: Sequence[Row], adapters: Sequence[str | None]) -> list[RowOutput]:
+        """ONE forward pass over token rows of any mix of tasks and adapters: the rows' outputs in the order given.
 
         Each named adapter must be resident (``KeyError`` otherwise).
         """
         order, plan = self.adapters.plan(adapters)
+        residents = [self.adapters.table.get(adapters[number] or "") for number in order]
+        heads = [None if resident is None else resident.head for resident in residents]
         with torch.inference_mode(), self.adapters.running(plan):
-            found = self.kind.forward([rows[number] for number in order]).cpu().numpy()
-        vectors = np.empty_like(found)
-        vectors[order] = found
-        return vectors
+            found = self.kind.forward([rows[number] for number in order], heads)
+        outputs = dict(zip(order, found, strict=True))
+        return [outputs[number] for number in range(len(rows))]
 
     def embed(self, texts: list[str], adapters: list[str | None]) -> Vectors:
         """Vectors of ``texts``, row ``i`` with the adapter ``adapters[i]`` or the base model alone for
@@ -79,4 +90,5 @@ class LoadedModel:
         """
         if len(texts) != len(adapters):
             raise ValueError(f"{len(texts)} texts but {len(adapters)} adapters")
-        return self.forward(self.kind.prepare(EmbeddingInputs(texts=texts)).rows, adapters)
+        prepared = self.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts=texts))
+        return np.stack(self.forward(prepared.rows, adapters))

@@ -1,105 +1,84 @@
-"""How token vectors become one vector, read from the files that sentence-transformers writes beside a
-model.
-"""
+"""How token vectors become one vector: the pooling and the layers behind it of sentence-transformers' files."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from wire.errors import Code, ShoalError
+_LEAST = 1e-9
 
-_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-_SENTENCE_FILES = (
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_xlm-roberta_config.json",
-)
+
+class Normalize(nn.Module):
+    """Vectors of length 1."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return functional.normalize(vectors, dim=-1)
+
+
+class Dense(nn.Module):
+    """A linear layer with an activation, and with a residual connection where the model was saved with one."""
+
+    def __init__(self, linear: nn.Linear, activation: nn.Module, residual: nn.Module | None) -> None:
+        super().__init__()
+        self.linear = linear
+        self.activation = activation
+        self.residual = residual
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        found: Tensor = self.activation(self.linear(vectors))
+        return found if self.residual is None else found + self.residual(vectors)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolingRule:
-    """``mode`` is ``mean`` or ``cls``. ``max_tokens`` is the length the model's authors set, if they did."""
+    """``modes`` are those of sentence-transformers; several are concatenated. ``layers`` follow, in order."""
 
-    mode: str = "mean"
-    normalize: bool = False
-    max_tokens: int | None = None
+    modes: tuple[str, ...] = ("mean",)
+    pool_prompt: bool = True
+    layers: tuple[nn.Module, ...] = ()
 
-    def apply(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Vectors (rows, dimension) of token vectors (rows, tokens, dimension) under a 0/1 mask (rows,
-        tokens).
+    def apply(self, hidden: Tensor, mask: Tensor, prompt_tokens: Sequence[int] = ()) -> Tensor:
+        """Vectors (rows, dimension) of token vectors (rows, tokens, dimension) under a 0/1 mask (rows, tokens) whose
+        rows begin with ones. ``prompt_tokens[i]`` tokens at the start of row ``i`` are left out.
         """
-        if self.mode == "cls":
-            pooled = hidden[:, 0]
-        else:
-            weights = mask.unsqueeze(-1).to(hidden.dtype)
-            pooled = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
-        return functional.normalize(pooled, dim=-1) if self.normalize else pooled
+        # sums of many bfloat16 numbers would lose what the numbers themselves keep
+        hidden = hidden.to(torch.float32)
+        pooled = mask
+        if any(prompt_tokens):
+            places = torch.arange(mask.shape[1], device=mask.device)
+            starts = torch.tensor(list(prompt_tokens), device=mask.device).unsqueeze(1)
+            pooled = mask * (places >= starts)
+        vectors = torch.cat([_pool(mode, hidden, pooled) for mode in self.modes], dim=-1)
+        for layer in self.layers:
+            vectors = layer(vectors)
+        return vectors
+
+    def to(self, device: torch.device) -> PoolingRule:
+        """The rule with its layers on ``device``."""
+        return PoolingRule(self.modes, self.pool_prompt, tuple(layer.to(device) for layer in self.layers))
 
 
-def read_pooling(path: Path) -> PoolingRule:
-    """The pooling rule of the model directory; mean without normalisation when there is no ``modules.json``.
-
-    Raises ``ShoalError(MODEL_UNLOADABLE)`` for a pipeline that cannot be served faithfully.
-    """
-    max_tokens = _max_tokens(path)
-    pipeline = path / "modules.json"
-    if not pipeline.exists():
-        return PoolingRule(max_tokens=max_tokens)
-    mode, normalize = "mean", False
-    for entry in _read_json(pipeline):
-        kind = str(entry.get("type", "")).rpartition(".")[2]
-        if kind == "Transformer":
-            continue
-        if kind == "Pooling":
-            mode = _pooling_mode(path / str(entry.get("path", "1_Pooling")) / "config.json")
-        elif kind == "Normalize":
-            normalize = True
-        else:
-            raise _unsupported(path, f"modules.json has the module {kind!r}")
-    return PoolingRule(mode=mode, normalize=normalize, max_tokens=max_tokens)
+def _pool(mode: str, hidden: Tensor, mask: Tensor) -> Tensor:
+    numbers = torch.arange(hidden.shape[0], device=hidden.device)
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    if mode == "cls":
+        return hidden[numbers, mask.to(torch.int32).argmax(dim=1)]
+    if mode == "lasttoken":
+        places = torch.arange(mask.shape[1], device=mask.device)
+        return hidden[numbers, (mask * places).argmax(dim=1)]
+    if mode == "max":
+        return hidden.masked_fill(weights == 0, float("-inf")).amax(dim=1)
+    if mode == "weightedmean":
+        weights = weights * torch.arange(1, mask.shape[1] + 1, device=mask.device).to(hidden.dtype).view(1, -1, 1)
+    total, count = (hidden * weights).sum(dim=1), weights.sum(dim=1).clamp(min=_LEAST)
+    return total / (count.sqrt() if mode == "mean_sqrt_len_tokens" else count)
 
 
-def _pooling_mode(path: Path) -> str:
-    settings = _read_json(path)
-    named = settings.get("pooling_mode")
-    if isinstance(named, str):
-        chosen = [named]
-    else:
-        flags = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
-        chosen = [_MODES.get(key, key) for key in flags]
-    if len(chosen) != 1 or chosen[0] not in _MODES.values():
-        raise _unsupported(path, f"pooling {' + '.join(chosen) or 'without a mode'} is not mean or cls")
-    return chosen[0]
-
-
-def _max_tokens(path: Path) -> int | None:
-    for name in _SENTENCE_FILES:
-        if (path / name).exists():
-            value = _read_json(path / name).get("max_seq_length")
-            return value if isinstance(value, int) and value > 0 else None
-    return None
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _unsupported(path, f"it cannot be read ({error})") from error
-
-
-def _unsupported(path: Path, reason: str) -> ShoalError:
-    return ShoalError(
-        Code.MODEL_UNLOADABLE,
-        f"{path}: {reason}.",
-        hint="Served are pipelines of Transformer, Pooling (mean or cls) and Normalize.",
-    )
+MODES = frozenset({"cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"})
 
 
 def to_mask(lengths: list[int], width: int, device: torch.device) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor
 
-from wire.canonical import FORMAT, METADATA_KEY, SUFFIX_A, SUFFIX_B, CanonicalHeader
+from wire.canonical import FORMAT, METADATA_KEY, PREFIX_HEAD, SUFFIX_A, SUFFIX_B, CanonicalHeader, HeadHeader
 from wire.codec import WireDecodeError, decode_json
 from wire.errors import Code, ShoalError
+from workers.packing.heads import TaskHead
+
+HeadMaker = Callable[[HeadHeader, Mapping[str, Tensor]], TaskHead]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,14 @@ class AdapterWeights:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAdapter:
-    """An adapter checked against a model, its weights float32 in host memory, keyed by module path."""
+    """An adapter checked against a model, its weights float32 in host memory, keyed by module path. ``size_bytes``
+    counts its head too."""
 
     digest: str
     modules: dict[str, AdapterWeights]
     rank: int
     size_bytes: int
+    head: TaskHead | None = None
 
 
 def read_artifact(path: Path, *, expected_digest: str | None = None) -> AdapterArtifact:
@@ -72,6 +77,9 @@ def read_artifact(path: Path, *, expected_digest: str | None = None) -> AdapterA
         for suffix in (SUFFIX_A, SUFFIX_B):
             if name + suffix not in tensors:
                 raise _corrupt(path, f"tensor {name + suffix} is missing")
+    for name in header.head.tensors if header.head is not None else ():
+        if PREFIX_HEAD + name not in tensors:
+            raise _corrupt(path, f"tensor {PREFIX_HEAD + name} is missing")
     return AdapterArtifact(header=header, tensors=tensors)
 
 
@@ -82,8 +90,9 @@ def prepare_adapter(
     *,
     model_digest: str,
     max_rank: int,
+    make_head: HeadMaker,
 ) -> PreparedAdapter:
-    """Check ``artifact`` against a model's packable modules and fold its scales.
+    """Check ``artifact`` against a model's packable modules, fold its scales and make its head.
 
     ``shapes`` maps a module path to (out_features, in_features). Raises ``ShoalError(ADAPTER_UNLOADABLE)``.
     An empty digest on either side is not compared.
@@ -91,8 +100,12 @@ def prepare_adapter(
     trained_on = artifact.header.base_digest
     if model_digest and trained_on and trained_on != model_digest:
         raise _unloadable(f"it belongs to base weights {trained_on[:12]}, loaded are {model_digest[:12]}")
+    if artifact.header.kind != "lora" or artifact.header.replaced:
+        raise _unloadable("it has weights of its own and is served as a model, not from slots")
     modules: dict[str, AdapterWeights] = {}
     for name, module in artifact.header.modules.items():
+        if module.dora:
+            raise _unloadable(f"module {name} is a DoRA module, which is served as a model, not from slots")
         shape = shapes.get(name)
         if shape is None:
             raise _unloadable(f"module {name} is no linear module of the base model")
@@ -110,12 +123,26 @@ def prepare_adapter(
             a=a.to(torch.float32).contiguous(),
             b=(b.to(torch.float32) * module.scale).t().contiguous(),
         )
+    head = _head(artifact, make_head)
+    size = sum(4 * (weights.a.numel() + weights.b.numel()) for weights in modules.values())
     return PreparedAdapter(
         digest=digest,
         modules=modules,
         rank=max((weights.rank for weights in modules.values()), default=0),
-        size_bytes=sum(4 * (weights.a.numel() + weights.b.numel()) for weights in modules.values()),
+        size_bytes=size + (head.size_bytes if head is not None else 0),
+        head=head,
     )
+
+
+def head_tensors(artifact: AdapterArtifact) -> dict[str, Tensor]:
+    """The tensors of the artifact's head by parameter name; none without a head."""
+    header = artifact.header.head
+    return {} if header is None else {name: artifact.tensors[PREFIX_HEAD + name] for name in header.tensors}
+
+
+def _head(artifact: AdapterArtifact, make_head: HeadMaker) -> TaskHead | None:
+    header = artifact.header.head
+    return None if header is None else make_head(header, head_tensors(artifact))
 
 
 def _read_header(path: Path, data: bytes) -> CanonicalHeader:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from workers.packing.heads import TaskHead
+
 
 @dataclass(slots=True)
 class Resident:
-    """An adapter in a slot. Times are seconds since the epoch."""
+    """An adapter in a slot, with the task head it brings. Times are seconds since the epoch."""
 
     digest: str
     slot: int
@@ -17,6 +19,7 @@ class Resident:
     last_used: float
     hits: int = 0
     pinned: bool = False
+    head: TaskHead | None = None
 
 
 class SlotTable:
@@ -72,11 +75,11 @@ class SlotTable:
         """Whether a slot is empty."""
         return bool(self._free)
 
-    def occupy(self, digest: str, *, size_bytes: int, now: float) -> Resident:
+    def occupy(self, digest: str, *, size_bytes: int, now: float, head: TaskHead | None = None) -> Resident:
         """Give ``digest`` a free slot. The caller evicts first when there is none."""
         if digest in self._residents:
             raise ValueError(f"adapter {digest} holds a slot already")
-        resident = Resident(digest, self._free.pop(), size_bytes, loaded=now, last_used=now)
+        resident = Resident(digest, self._free.pop(), size_bytes, loaded=now, last_used=now, head=head)
         self._residents[digest] = resident
         return resident
 

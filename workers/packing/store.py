@@ -11,6 +11,7 @@ from torch import nn
 from wire.errors import Code, ShoalError
 from workers.packing.artifact import PreparedAdapter
 from workers.packing.banks import Banks, rank_bucket
+from workers.packing.heads import TaskHead
 from workers.packing.layers import BatchPlan, PackedLinear, PlanHolder
 from workers.packing.plan import order_rows
 from workers.packing.slots import Resident, SlotTable
@@ -45,6 +46,7 @@ class PackedAdapters:
         self._limit_bytes = limit_bytes
         self._device = device
         self._banks = Banks(self._layers)
+        self._head_bytes = 0
         self.table = SlotTable(slots)
 
     @property
@@ -54,8 +56,8 @@ class PackedAdapters:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all banks."""
-        return self._banks.size_bytes
+        """Bytes of all banks and heads."""
+        return self._banks.size_bytes + self._head_bytes
 
     def load(self, adapter: PreparedAdapter, *, in_use: Collection[str] = (), now: float = 0.0) -> list[str]:
         """Put ``adapter`` into a slot; returns the digests evicted for it, none of them in ``in_use``.
@@ -70,14 +72,18 @@ class PackedAdapters:
         if not self.table.has_free:
             self._evict(in_use, evicted)
         self._banks.put(adapter, self._make_room(adapter, in_use, evicted))
-        self.table.occupy(adapter.digest, size_bytes=adapter.size_bytes, now=now)
+        head = self._place_head(adapter)
+        self.table.occupy(adapter.digest, size_bytes=adapter.size_bytes, now=now, head=head)
+        self._head_bytes += _head_bytes(head)
         return evicted
 
     def unload(self, digest: str) -> None:
         """Zero the slot of ``digest`` in each module it used and free it. Unknown digests are fine."""
-        if digest in self.table:
+        resident = self.table.get(digest)
+        if resident is not None:
             self._banks.drop(digest)
             self.table.release(digest)
+            self._head_bytes -= _head_bytes(resident.head)
 
     def residents(self) -> list[Resident]:
         """Adapters that hold a slot, least recently used first."""
@@ -96,23 +102,37 @@ class PackedAdapters:
         finally:
             self._holder.plan = None
 
+    def switch(self, plan: BatchPlan) -> None:
+        """Go on with another plan inside of :meth:`running`: a model's head may see fewer rows than its body."""
+        self._holder.plan = plan
+
     def compact(self) -> int:
         """Give back the memory of empty slots; returns the bytes freed."""
         return self._banks.compact()
 
+    def _place_head(self, adapter: PreparedAdapter) -> TaskHead | None:
+        try:
+            return None if adapter.head is None else adapter.head.to(self._device)
+        except BaseException:
+            self._banks.drop(adapter.digest)
+            raise
+
     def _check_room(self, adapter: PreparedAdapter, in_use: Collection[str]) -> None:
         limit = self._limit_bytes
-        alone = self._banks.least_bytes((), adapter)
+        head_bytes = _head_bytes(adapter.head)
+        alone = self._banks.least_bytes((), adapter) + head_bytes
         if limit is not None and alone > limit:
             raise ShoalError(
                 Code.ADAPTER_UNLOADABLE,
                 f"The adapter needs {alone} bytes of slots, this worker allows {limit} bytes for all adapters.",
                 hint="Push a version of a lower rank or on fewer modules, or raise SHOAL_ADAPTER_BYTES.",
             )
-        kept = [held.digest for held in self.table.residents() if held.pinned or held.digest in in_use]
+        held_on = [held for held in self.table.residents() if held.pinned or held.digest in in_use]
+        kept = [held.digest for held in held_on]
         if len(kept) >= self.table.slots:
             raise self._no_room(f"all {self.table.slots} slots are in use or pinned")
-        needed = self._banks.least_bytes(kept, adapter)
+        needed = self._banks.least_bytes(kept, adapter) + head_bytes
+        needed += sum(_head_bytes(held.head) for held in held_on)
         if limit is not None and needed > limit:
             raise self._no_room(f"with those in use and pinned it takes {needed} bytes, the limit is {limit} bytes")
 
@@ -120,7 +140,9 @@ class PackedAdapters:
         """Evict and compact until the adapter fits; returns the capacity to give its bucket."""
         banks = self._banks
         while True:
-            capacity = banks.fitting_capacity(adapter, slots=self.table.slots, limit_bytes=self._limit_bytes)
+            heads = self._head_bytes + _head_bytes(adapter.head)
+            left = None if self._limit_bytes is None else self._limit_bytes - heads
+            capacity = banks.fitting_capacity(adapter, slots=self.table.slots, limit_bytes=left)
             if capacity is not None:
                 return capacity
             if banks.release_empty():
@@ -150,3 +172,7 @@ class PackedAdapters:
             f"No room for another adapter: {reason}.",
             hint="Retry, unpin adapters, or give the worker more slots or memory.",
         )
+
+
+def _head_bytes(head: TaskHead | None) -> int:
+    return 0 if head is None else head.size_bytes

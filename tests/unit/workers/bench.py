@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import torch
-from torch import Tensor
 
 from wire.frames import Hello, Results, WorkerFrame
 from wire.jobs import EmbeddingInputs, Job, Result, Task
@@ -31,6 +30,7 @@ from workers.engine.residents import Residents
 from workers.engine.shelf import Shelf, ShelvedModel
 from workers.engine.works import WaitingRoom, Work
 from workers.models import LoadedModel, ModelOptions, load_model
+from workers.models.protocol import Row, RowOutput, TaskHead
 from workers.packing.host import HostTier
 
 _decoder = msgspec.msgpack.Decoder(WorkerFrame)
@@ -93,17 +93,17 @@ class Bench:
     def admit(self, texts: list[str], *, adapter: str | None = None) -> Work:
         """A job that is tokenized, for a pass without the other stages."""
         work = Work(self.job(texts, adapter=adapter), None, model=self.model)
-        work.prepared = self.model.kind.prepare(EmbeddingInputs(texts))
+        work.prepared = self.model.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts))
         self.room.admit(work)
         return work
 
     def run_pass(self, *works: Work) -> None:
         """Run all rows of ``works`` as one batch of one pass."""
         rows = [
-            BatchRow(work, number, ids)
+            BatchRow(work, number, row)
             for work in works
             if work.prepared is not None
-            for number, ids in enumerate(work.prepared.rows)
+            for number, row in enumerate(work.prepared.rows)
         ]
         self.passes.run_pass(self.shelved, rows, in_use={row.adapter for row in rows if row.adapter is not None})
 
@@ -170,10 +170,10 @@ def limit_memory(model: LoadedModel, *, most_rows: int = 999, most_tokens: int =
     kind = model.kind
     forward = kind.forward
 
-    def limited(rows: Sequence[list[int]]) -> Tensor:
+    def limited(rows: Sequence[Row], heads: Sequence[TaskHead | None]) -> list[RowOutput]:
         resident = len(model.adapters.residents())
         if len(rows) > most_rows or max(map(len, rows)) > most_tokens or resident > adapters:
             raise torch.OutOfMemoryError("out of memory")
-        return forward(rows)
+        return forward(rows, heads)
 
     kind.forward = limited  # type: ignore[method-assign]

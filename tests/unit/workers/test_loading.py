@@ -159,7 +159,7 @@ def test_a_model_that_fails_its_first_pass_fails_its_jobs_and_no_others(
     bench.shelf.set_records([tiny_record, record])
     bad = load_model(record, options=ModelOptions())
 
-    def failing(rows: Any) -> Any:
+    def failing(rows: Any, heads: Any) -> Any:
         raise error
 
     bad.kind.forward = failing  # type: ignore[method-assign]
@@ -187,10 +187,10 @@ def test_idle_adapters_of_other_models_yield_to_a_first_pass(
     new = load_model(record, options=ModelOptions())
     forward = new.kind.forward
 
-    def short(rows: Any) -> Any:
+    def short(rows: Any, heads: Any) -> Any:
         if bench.model.adapters.size_bytes:
             raise torch.OutOfMemoryError("out of memory")
-        return forward(rows)
+        return forward(rows, heads)
 
     new.kind.forward = short  # type: ignore[method-assign]
     bench.residents.obey(Adopt(ShelvedModel(new, reload_s=1.0, record_pin=False)))

@@ -20,7 +20,8 @@ from tests.unit.workers.conftest import WORDS
 from wire.jobs import EmbeddingInputs, Task
 from wire.registry import ModelRecord
 from workers.models import LoadedModel, ModelOptions, load_model
-from workers.models.embedding import load_embedding_model
+from workers.models.encoder import load_encoder
+from workers.models.folder import open_folder
 from workers.models.protocol import Vectors
 from workers.packing.artifact import read_artifact
 from workers.sources import resolve_source
@@ -32,22 +33,22 @@ class Reference:
     """The base model alone and PEFT over it, one adapter at a time."""
 
     def __init__(self, record: ModelRecord) -> None:
-        self._kind = load_embedding_model(resolve_source(record.source), torch.device("cpu"))
-        self._plain = self._kind.module
+        self._kind = load_encoder(open_folder(resolve_source(record.source)), torch.device("cpu"))
+        self._plain = self._kind.body
 
     def embed(self, texts: Sequence[str], adapter: RandomAdapter | None, folder: Path) -> Vectors:
         from peft import PeftModel
 
         kind = self._kind
-        kind.module = self._plain
+        kind.body = self._plain
         if adapter is not None:
             copied: Any = copy.deepcopy(self._plain)
             with warnings.catch_warnings():  # PEFT reads a property that transformers is about to drop
                 warnings.simplefilter("ignore", FutureWarning)
-                kind.module = PeftModel.from_pretrained(copied, str(adapter.write_peft(folder))).eval()
+                kind.body = PeftModel.from_pretrained(copied, str(adapter.write_peft(folder))).eval()
         with torch.inference_mode():
-            rows = [kind.prepare(EmbeddingInputs([text])).rows for text in texts]
-            return np.concatenate([kind.forward(row).numpy() for row in rows])
+            rows = [kind.prepare(Task.EMBEDDINGS, EmbeddingInputs([text])).rows for text in texts]
+            return np.concatenate([kind.forward(row, [None]) for row in rows])
 
 
 def load(model: LoadedModel, adapter: RandomAdapter, folder: Path) -> None:

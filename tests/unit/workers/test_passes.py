@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch import Tensor
 
 from tests.artifacts import random_adapter
 from tests.unit.workers.bench import Bench, limit_memory
 from wire.errors import Code
 from wire.jobs import EmbeddingOutputs
 from wire.registry import ModelRecord
+from workers.models.protocol import Row, RowOutput, TaskHead
 from workers.packing.artifact import read_artifact
 
 QUERY = "encoder.layer.0.attention.self.query"
@@ -76,9 +76,9 @@ def test_a_job_cancelled_while_it_runs_sends_no_result_and_its_neighbours_do(ben
     dropped, kept = bench.admit(["storm"]), bench.admit(["fish"])
     forward = bench.model.kind.forward
 
-    def cancelled_meanwhile(rows: Sequence[list[int]]) -> Tensor:
+    def cancelled_meanwhile(rows: Sequence[Row], heads: Sequence[TaskHead | None]) -> list[RowOutput]:
         assert bench.room.cancel([dropped.job.id]) == 1
-        return forward(rows)
+        return forward(rows, heads)
 
     bench.model.kind.forward = cancelled_meanwhile  # type: ignore[method-assign]
     bench.run_pass(dropped, kept)
@@ -88,7 +88,7 @@ def test_a_job_cancelled_while_it_runs_sends_no_result_and_its_neighbours_do(ben
 
 
 def test_any_other_failure_of_the_device_ends_the_stage(bench: Bench) -> None:
-    def broken(rows: Sequence[list[int]]) -> Tensor:
+    def broken(rows: Sequence[Row], heads: Sequence[TaskHead | None]) -> list[RowOutput]:
         raise RuntimeError("device lost")
 
     bench.model.kind.forward = broken  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from tests.unit.workers.conftest import WORDS
 from wire.errors import Code, ShoalError
-from wire.jobs import EmbeddingInputs
+from wire.jobs import Task
 from wire.registry import ModelRecord
 from workers.models.tokens import TextTokenizer
 from workers.sources import resolve_source
@@ -37,9 +37,9 @@ class Counting:
         found: list[Encoding] = self.real.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         return found
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
+    def encode(self, text: str, pair: str | None = None, *, add_special_tokens: bool) -> Encoding:
         assert not self.served, "every other thread waits while this runs"
-        return self.real.encode(text, add_special_tokens=add_special_tokens)
+        return self.real.encode(text, pair, add_special_tokens=add_special_tokens)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -61,12 +61,12 @@ def tokenizer(counting: Counting) -> TextTokenizer:
 def test_a_megabyte_is_read_only_as_far_as_the_cut_needs(
     counting: Counting, tokenizer: TextTokenizer, text: str
 ) -> None:
-    prepared = tokenizer.prepare(EmbeddingInputs([text, "fish"]))
+    prepared = tokenizer.prepare([text, "fish"], Task.EMBEDDINGS)
     assert counting.characters < 2 * MOST_CHARACTERS
     assert prepared.truncated == 1
     assert len(prepared.rows[0]) <= LIMIT
     with pytest.raises(ShoalError) as raised:
-        tokenizer.prepare(EmbeddingInputs(["fish", text], truncate=False))
+        tokenizer.prepare(["fish", text], Task.EMBEDDINGS, truncate=False)
     assert raised.value.info.code is Code.INPUT_TOO_LONG
     assert "Input 1 has" in raised.value.info.message
     assert counting.characters < 4 * MOST_CHARACTERS
@@ -77,7 +77,7 @@ def test_a_job_that_is_refused_for_its_first_text_reads_few_of_the_others(
 ) -> None:
     texts = ["fish " * 100] * 2048
     with pytest.raises(ShoalError, match="Input 0 has 102 tokens, the limit of the model is 40"):
-        tokenizer.prepare(EmbeddingInputs(texts, truncate=False))
+        tokenizer.prepare(texts, Task.EMBEDDINGS, truncate=False)
     assert counting.characters < 100 * len(texts[0])
 
 
@@ -91,8 +91,8 @@ def test_tokens_are_those_of_the_whole_text(data: st.DataObject, counting: Count
     texts = [
         " ".join(" ".join([one] * count) for one, count in found) for found in data.draw(st.lists(pieces, max_size=4))
     ]
-    prepared = tokenizer.prepare(EmbeddingInputs(texts))
+    prepared = tokenizer.prepare(texts, Task.EMBEDDINGS)
     content = LIMIT - 2
     for text, row in zip(texts, prepared.rows, strict=True):
         whole = counting.real.encode(text[:MOST_CHARACTERS], add_special_tokens=False).ids
-        assert row == [2, *whole[:content], 3]
+        assert row.ids == [2, *whole[:content], 3]

@@ -8,7 +8,7 @@ import pytest
 
 from wire.jobs import EmbeddingInputs, Job, Task
 from workers.engine.works import WaitingRoom, Work
-from workers.models.protocol import PreparedInputs
+from workers.models.protocol import PreparedInputs, Row
 
 ROOM = 32_768
 
@@ -31,7 +31,7 @@ def test_one_huge_job_leaves_room_for_others(tokenized: bool) -> None:
     huge = work("huge", 2048 * 256)
     room.admit(huge)
     if tokenized:
-        huge.prepared = PreparedInputs(rows=[[1] * 256] * 2048, tokens=2048 * 256)
+        huge.prepared = PreparedInputs(rows=[Row([1] * 256, Task.EMBEDDINGS)] * 2048, tokens=2048 * 256)
     assert room_left(room, 2048 * 256) >= ROOM // 2
 
 

@@ -1,0 +1,1 @@
+"""What is read out of a model's states, one module per task."""
