@@ -36,7 +36,7 @@ def adapters_of(
         rows = rows.filter(base_model__model_id=base_model)
     if kind:
         rows = rows.filter(kind=kind)
-    newest = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None).order_by("-number")
+    newest = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None, deleted_at=None).order_by("-number")
     rows = rows.annotate(newest_number=Subquery(newest.values("number")[:1]))
     rows = rows.annotate(newest_state=Subquery(newest.values("state")[:1]))
     if state:
@@ -59,9 +59,25 @@ def get_adapter(principal: Principal, team: str, name: str, *, scope: Scope = Sc
     return adapter
 
 
-def versions_of(adapter: Adapter) -> QuerySet[Version]:
-    """Versions of one adapter, newest first, without uploads that turned out to be an earlier version's content."""
-    return version_rows().filter(adapter=adapter, duplicate_of=None)
+def deleted_adapters(principal: Principal) -> QuerySet[Adapter]:
+    """Adapters of the principal's teams that can be restored, last deleted first."""
+    rows = Adapter.everything.filter(team_id__in=principal.team_ids).exclude(deleted_at=None)
+    return rows.select_related("team", "base_model", "created_by").order_by("-deleted_at", "-id")
+
+
+def get_deleted_adapter(principal: Principal, team: str, name: str, *, scope: Scope) -> Adapter:
+    """The adapter of that name that was deleted last. Raises ``ShoalError``: NOT_FOUND, FORBIDDEN."""
+    owner = principal.team(team, scope)
+    found = deleted_adapters(principal).filter(team=owner, name=name).first()
+    if found is None:
+        raise ShoalError(Code.NOT_FOUND, f"No adapter {team}/{name[:80]} was deleted within the last seven days.")
+    return found
+
+
+def versions_of(adapter: Adapter, *, deleted: bool = False) -> QuerySet[Version]:
+    """Versions of one adapter, newest first, without uploads that turned out to be an earlier version's content; those
+    that are deleted and may be restored, when asked for."""
+    return version_rows().filter(adapter=adapter, duplicate_of=None, deleted_at__isnull=not deleted)
 
 
 def get_version(adapter: Adapter, number: int) -> Version:

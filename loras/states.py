@@ -35,6 +35,7 @@ TABLE: dict[State, StateRule] = {
     State.RETIRED: StateRule(frozenset({State.READY})),
 }
 
+STATE_NAMES = [state.value for state in State]
 FINAL = frozenset({State.READY, State.REJECTED, State.RETIRED})
 
 

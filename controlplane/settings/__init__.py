@@ -147,6 +147,13 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "AdapterKind": "loras.models.adapters.Adapter.Kind",
+        "EvaluationKind": "loras.evaluation.rows.EvaluationKind",
+        "VersionState": "loras.states.STATE_NAMES",
+        "EvaluationState": "loras.evaluation.states.RUN_STATE_NAMES",
+        "UploadState": "loras.models.uploads.Upload.State",
+    },
     "SCHEMA_PATH_PREFIX": "/api/v1",
 }
 

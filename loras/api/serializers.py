@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, cast
 
 from django.urls import reverse
@@ -10,6 +11,8 @@ from rest_framework import serializers
 
 from loras.models import Adapter, Version, VersionFile
 from loras.services.aliases import aliases_on
+from loras.services.removal import DELETED_KEPT
+from loras.services.uploads import IF_BETTER
 from loras.states import State
 from wire.reports import Outcome
 
@@ -77,7 +80,7 @@ class QuestionBody(serializers.Serializer[Any]):
 
 
 class FactsBody(serializers.Serializer[Any]):
-    """What the adapter is. Fields without a value are left out."""
+    """What the adapter is. Fields without a value are left out. ``labels`` are those of a classifier, in order."""
 
     base_model = serializers.CharField(required=False)
     rank = serializers.IntegerField(required=False)
@@ -89,6 +92,12 @@ class FactsBody(serializers.Serializer[Any]):
     parameters = serializers.IntegerField(required=False)
     size_bytes = serializers.IntegerField(required=False)
     has_effect = serializers.BooleanField(required=False)
+    tasks = serializers.ListField(child=serializers.CharField(), required=False)
+    labels = serializers.ListField(child=serializers.CharField(), required=False)
+    architecture = serializers.CharField(required=False)
+    dimension = serializers.IntegerField(required=False, allow_null=True)
+    max_tokens = serializers.IntegerField(required=False, allow_null=True)
+    vocabulary = serializers.IntegerField(required=False, allow_null=True)
 
 
 class ReportBody(serializers.Serializer[Any]):
@@ -101,6 +110,7 @@ class ReportBody(serializers.Serializer[Any]):
     mode_reason = serializers.CharField(required=False)
     facts = FactsBody(required=False)
     seconds = serializers.FloatField(required=False)
+    kind = serializers.CharField(required=False)
 
 
 class FileBody(serializers.Serializer[VersionFile]):
@@ -130,6 +140,8 @@ class VersionBody(serializers.Serializer[Version]):
     created_by = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
+    deleted_at = serializers.DateTimeField(allow_null=True)
+    restorable_until = serializers.SerializerMethodField()
     url = serializers.SerializerMethodField()
     duplicate_upload = serializers.SerializerMethodField()
 
@@ -146,8 +158,22 @@ class VersionBody(serializers.Serializer[Version]):
     def get_url(self, version: Version) -> str:
         return version_url(self.context["request"], version)
 
+    def get_restorable_until(self, version: Version) -> datetime | None:
+        return version.deleted_at + DELETED_KEPT if version.deleted_at else None
+
     def get_duplicate_upload(self, version: Version) -> int | None:
         return self.context.get("duplicate_upload")
+
+
+@extend_schema_field({"oneOf": [{"type": "boolean"}, {"type": "string", "enum": [IF_BETTER]}]})
+class PromoteField(serializers.Field[bool | str, Any, bool | str, Any]):
+    """``true``, ``false``, or ``if_better``: when the attached evaluation says so."""
+
+    def to_internal_value(self, data: Any) -> bool | str:
+        return IF_BETTER if data == IF_BETTER else bool(serializers.BooleanField().to_internal_value(data))
+
+    def to_representation(self, value: bool | str) -> bool | str:
+        return value
 
 
 class WishesForm(serializers.Serializer[Any]):
@@ -158,8 +184,12 @@ class WishesForm(serializers.Serializer[Any]):
         choices=Adapter.Kind.choices, required=False, allow_blank=True, default="",
         help_text="What the upload must be; without it, what it turns out to be.",
     )  # fmt: skip
-    promote = serializers.BooleanField(required=False, default=False)
+    promote = PromoteField(required=False, default=False)
     message = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
+    choice = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=500,
+        help_text="Which folder or file is meant where the upload holds several.",
+    )  # fmt: skip
 
 
 class UploadForm(WishesForm):
@@ -174,6 +204,7 @@ class UploadForm(WishesForm):
         required=False,
         help_text="Their relative paths in the same order; also as paths[].",
     )
+    evaluation = serializers.FileField(required=False, help_text="Rows to measure the version on, JSON lines.")
 
 
 class NewAdapterForm(UploadForm):

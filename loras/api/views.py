@@ -17,6 +17,8 @@ from controlplane.accounts.api.permissions import principal_of
 from controlplane.api.pagination import NewestFirst
 from controlplane.api.parsers import FolderMultiPartParser, StrictJSONParser
 from controlplane.api.schema import ErrorBody
+from loras.api.answers import CHANGES, ERRORS, adapter_answer, version_answer
+from loras.api.attached import take_evaluation
 from loras.api.serializers import (
     AdapterBody,
     AliasForm,
@@ -33,10 +35,10 @@ from loras.queries import adapters_of, get_adapter, get_version, resolve_version
 from loras.services import (
     answer_question,
     delete_adapter,
+    delete_version,
     move_alias,
     receive_upload,
     remove_alias,
-    retire_version,
     rollback,
 )
 from loras.uploads.gate import quota_gate
@@ -46,8 +48,6 @@ from loras.uploads.receive import received_files
 from wire.names import parse_full_name
 from wire.registry import Scope
 
-ERRORS = {400: ErrorBody, 401: ErrorBody, 403: ErrorBody, 404: ErrorBody}
-CHANGES = {**ERRORS, 409: ErrorBody}
 UPLOADS = {200: VersionBody, 201: VersionBody, **CHANGES, 413: ErrorBody, 507: ErrorBody}
 FILTERS = [OpenApiParameter(name, str) for name in ("search", "base_model", "kind", "state")]
 READ_PUSH = {"GET": Scope.READ, "POST": Scope.PUSH, "PUT": Scope.PUSH, "DELETE": Scope.PUSH}
@@ -79,7 +79,7 @@ class UploadMixin(APIView):
         request._request.upload_gate = gate  # type: ignore[attr-defined]
         data = cast("dict[str, Any]", request.data)
         raise_upload_error(request._request.META)
-        names = set(kind().fields) - {"file", "files", "paths"}
+        names = set(kind().fields) - {"file", "files", "paths", "evaluation"}
         form = kind(data={name: data.get(name) for name in names if name in data})
         form.is_valid(raise_exception=True)
         return dict(form.validated_data)
@@ -89,6 +89,7 @@ class UploadMixin(APIView):
         full_name, principal = parse_full_name(name), principal_of(request)
         team = principal.team(full_name.team, Scope.PUSH)
         paths = request.data.getlist("paths[]") if hasattr(request.data, "getlist") else []
+        form["evaluation"] = take_evaluation(request.FILES)
         files = received_files(request.FILES, paths)
         check_received(team, files)
         received = receive_upload(team=team, name=full_name.adapter, files=files, actor=principal.user, **form)
@@ -141,7 +142,7 @@ class AdapterView(APIView):
 
     @extend_schema(parameters=[OpenApiParameter("confirm", str)], responses={204: None, **CHANGES})
     def delete(self, request: Request, team: str, name: str) -> Response:
-        """Delete it with all versions; `confirm` must be its full name."""
+        """Delete it with all versions; `confirm` must be its full name. It can be restored for seven days."""
         principal = principal_of(request)
         adapter = get_adapter(principal, team, name, scope=Scope.PUSH)
         delete_adapter(adapter=adapter, confirm=request.query_params.get("confirm", ""), actor=principal.user)
@@ -158,7 +159,13 @@ class VersionListView(UploadMixin, ListAPIView[Version]):
     def get_queryset(self) -> QuerySet[Version]:
         if getattr(self, "swagger_fake_view", False):
             return Version.objects.none()
-        return versions_of(get_adapter(principal_of(self.request), self.kwargs["team"], self.kwargs["name"]))
+        adapter = get_adapter(principal_of(self.request), self.kwargs["team"], self.kwargs["name"])
+        return versions_of(adapter, deleted=self.request.query_params.get("deleted") == "true")
+
+    @extend_schema(parameters=[OpenApiParameter("deleted", bool, description="Those that can be restored.")])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Versions, highest number first."""
+        return super().get(request, *args, **kwargs)
 
     @extend_schema(request={"multipart/form-data": UploadForm}, responses=UPLOADS)
     def post(self, request: Request, team: str, name: str) -> Response:
@@ -182,10 +189,11 @@ class VersionView(APIView):
 
     @extend_schema(responses={204: None, **CHANGES})
     def delete(self, request: Request, team: str, name: str, number: int) -> Response:
-        """Take it out of service; refused while an alias points at it, and for the number of a known content."""
+        """Take it out of service and off every list; it can be restored for seven days. Refused while an alias points
+        at it, and for the number of a known content."""
         principal = principal_of(request)
         adapter = get_adapter(principal, team, name, scope=Scope.PUSH)
-        retire_version(version=get_version(adapter, number), actor=principal.user)
+        delete_version(version=get_version(adapter, number), actor=principal.user)
         return Response(status=204)
 
 
@@ -202,8 +210,7 @@ class AnswerView(APIView):
         principal = principal_of(request)
         version = get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number)
         answer_question(version=version, actor=principal.user, **form.validated_data)
-        body = VersionBody(version_rows().get(pk=version.pk), context={"request": request}).data
-        return Response(body, status=202)
+        return version_answer(request, version, status=202)
 
 
 class AliasView(APIView):
@@ -250,9 +257,3 @@ class RollbackView(APIView):
         adapter = get_adapter(principal, team, name, scope=Scope.PUSH)
         rollback(adapter=adapter, alias=form.validated_data["alias"], actor=principal.user)
         return adapter_answer(request, team, name)
-
-
-def adapter_answer(request: Request, team: str, name: str, *, scope: Scope = Scope.PUSH) -> Response:
-    """The adapter as it is now, after a change or for a reader."""
-    adapter = get_adapter(principal_of(request), team, name, scope=scope)
-    return Response(AdapterBody(adapter, context={"request": request}).data)

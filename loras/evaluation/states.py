@@ -23,4 +23,5 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.DONE: frozenset(),
     RunState.FAILED: frozenset(),
 }
+RUN_STATE_NAMES = [state.value for state in RunState]
 UNFINISHED = frozenset(state for state, to in TRANSITIONS.items() if to)

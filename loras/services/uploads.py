@@ -13,9 +13,11 @@ from django.utils import timezone
 from controlplane.accounts.models import Team
 from controlplane.events.services import record_event
 from fleet.models import BaseModel
+from loras.evaluation.rows import parse_rows
 from loras.models import Adapter, Version, VersionFile
 from loras.services.aliases import move_alias
 from loras.services.content import store_content
+from loras.services.evaluations import attach_evaluation
 from loras.services.transitions import lock_adapter, move_version
 from loras.services.validations import answer_question, start_validation
 from loras.states import State
@@ -25,7 +27,19 @@ from loras.uploads.receive import ReceivedFile, fingerprint_of
 from wire.errors import Code, ShoalError
 from wire.names import LIVE, FullName, nearest_names, parse_full_name
 
+IF_BETTER = "if_better"
 SAME_BYTES_COUNT_IN = [State.RECEIVING, State.VALIDATING, State.NEEDS_INPUT, State.READY]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wishes:
+    """What the sender said beside the files."""
+
+    base_model: str
+    kind: str
+    promote: bool
+    message: str
+    choice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +58,23 @@ def receive_upload(
     actor: User | None = None,
     base_model: str = "",
     kind: str = "",
-    promote: bool = False,
+    promote: bool | str = False,
     message: str = "",
+    choice: str = "",
+    evaluation: bytes = b"",
 ) -> Received:
     """Make a version of ``team/name`` from received files and queue its validation; the adapter is made if new.
 
     Bytes equal to those of a version that is not rejected or retired give that version; whatever of its content was
-    lost is kept anew, and the artifact that workers load is made again by a validation under the next number. Raises
+    lost is kept anew, and the artifact that workers load is made again by a validation under the next number.
+    ``promote`` is true, false, or ``if_better``: when the attached ``evaluation`` (JSONL) says so. Raises
     ``ShoalError``: INVALID_NAME, INVALID_REQUEST (unknown base model), CONFLICT (another kind, or the base model is not
     that of the version with the same bytes), QUOTA_EXCEEDED, STORAGE_FULL.
     """
     full_name = check_name(team, name)
     check_base_model(base_model)
+    if_better = checked_evaluation(promote, evaluation)
+    wishes = _Wishes(base_model, kind, promote is True, message, choice)
     fingerprint = fingerprint_of(files)
     adapter = Adapter.objects.filter(team=team, name=full_name.adapter).first()
     damaged = _damaged_versions(adapter, fingerprint)
@@ -73,11 +92,30 @@ def receive_upload(
             # asked again under the lock: another upload of these bytes may have been faster
             same = _same_bytes(adapter, fingerprint, damaged)
             if same is None:
-                version = _make_version(adapter, files, fingerprint, actor, base_model, kind, promote, message)
+                version = _make_version(adapter, files, fingerprint, actor, wishes)
+                if evaluation:
+                    attach_evaluation(version=version, data=evaluation, promote_if_better=if_better, actor=actor)
                 return Received(version, created=True)
             _check_same_base(same, base_model)
-    _apply_wishes(same, base_model, promote, actor)
+    _apply_wishes(same, base_model, wishes.promote, actor)
+    if evaluation:
+        attach_evaluation(version=same, data=evaluation, promote_if_better=if_better, actor=actor)
     return Received(same, created=False)
+
+
+def checked_evaluation(promote: bool | str, evaluation: bytes) -> bool:
+    """Whether promotion depends on ``evaluation``, whose rows are read once before anything is stored. Raises
+    ``ShoalError(INVALID_REQUEST)``."""
+    if evaluation:
+        parse_rows(evaluation)
+    if promote == IF_BETTER and not evaluation:
+        raise ShoalError(
+            Code.INVALID_REQUEST,
+            f"promote={IF_BETTER} needs rows to measure on.",
+            param="evaluation",
+            hint="Attach them as the file `evaluation`, JSON lines.",
+        )
+    return promote == IF_BETTER
 
 
 def check_name(team: Team, name: str) -> FullName:
@@ -159,10 +197,7 @@ def _make_version(
     files: Sequence[ReceivedFile],
     fingerprint: str,
     actor: User | None,
-    base_model: str,
-    kind: str,
-    promote: bool,
-    message: str,
+    wishes: _Wishes,
 ) -> Version:
     Adapter.objects.filter(pk=adapter.pk).update(last_number=F("last_number") + 1, updated_at=timezone.now())
     adapter.refresh_from_db(fields=["last_number", "updated_at"])
@@ -170,10 +205,11 @@ def _make_version(
         adapter=adapter,
         number=adapter.last_number,
         upload_fingerprint=fingerprint,
-        wanted_base_model=base_model,
-        wanted_kind=kind,
-        promote=promote,
-        message=message[:500],
+        wanted_base_model=wishes.base_model,
+        wanted_kind=wishes.kind,
+        wanted_choice=wishes.choice,
+        promote=wishes.promote,
+        message=wishes.message[:500],
         size_bytes=sum(file.size_bytes for file in files),
         created_by=actor,
     )
