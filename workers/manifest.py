@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +18,29 @@ import msgspec
 from wire.codec import encode_json
 from wire.errors import Code, ErrorInfo, ShoalError
 from wire.jobs import Task
-from wire.manifest import Manifest, ModuleShape
+from wire.manifest import HeadTensor, Manifest, ModuleShape, TaskHead
+from workers.models.families import body_class, build_empty, is_generative, most_tokens, own_head_task
+from workers.models.folder import open_folder
+from workers.models.heads import empty_head, head_class, without_body
+from workers.models.sentence_files import read_sentence_settings
 from workers.sources import resolve_source, weight_files, weights_digest
 
-# causal decoders and sequence-to-sequence models of the classic kind are not served as embedding encoders
-_ENCODERS = frozenset(
-    {"bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet", "electra", "deberta-v2", "modernbert"}
-)
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt",
     "tokenizer.model", "sentencepiece.bpe.model", "added_tokens.json",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """What the configuration files of a sentence-transformers folder add to transformers' own."""
-
-    max_tokens: int | None
-    dimension: int | None
-
-
 def make_manifest(model_id: str, source: str) -> Manifest:
     """The manifest of the base model at ``source``. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
     path = resolve_source(source)
-    config = _read_config(path)
-    model = _build(config)
+    folder = open_folder(path)
+    config = folder.config()
+    settings = read_sentence_settings(path)
+    tasks = _tasks(config, path)
+    model = _build(config, path)
     shapes = _module_shapes(model)
-    described = _sentence_transformers(path)
-    tasks = [Task.EMBEDDINGS] if config.model_type in _ENCODERS else []
-    dtype = _stored_dtype(path, config)
+    embeds = Task.EMBEDDINGS in tasks
     return Manifest(
         id=model_id,
         source=source,
@@ -56,38 +48,64 @@ def make_manifest(model_id: str, source: str) -> Manifest:
         family=config.model_type,
         architecture=(config.architectures or [type(model).__name__])[0],
         tasks=tasks,
-        dimension=(described.dimension or int(config.hidden_size)) if tasks else None,
-        max_tokens=_max_tokens(config, described.max_tokens),
+        dimension=settings.dimension(int(config.hidden_size)) if embeds else None,
+        max_tokens=most_tokens(config, settings.max_tokens),
         vocabulary=int(config.vocab_size),
-        dtype=dtype,
+        dtype=_stored_dtype(path, config),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         size_bytes=sum(file.stat().st_size for file in weight_files(path)),
         tokenizer_fingerprint=_tokenizer_fingerprint(path),
         modules=shapes,
         packable=[shape.path for shape in shapes if shape.kind == "linear" and _servable(shape.path)],
+        heads=_heads(config),
     )
 
 
-def _read_config(path: Path) -> Any:
-    from transformers import AutoConfig
+def _tasks(config: Any, path: Path) -> list[Task]:
+    """What the model does without an adapter's head."""
+    own = own_head_task(config)
+    if own is Task.CLASSIFY and config.num_labels == 1:
+        return [Task.RERANK, Task.CLASSIFY]
+    if own is not None:
+        return [own]
+    return [Task.GENERATE] if is_generative(config, path) else [Task.EMBEDDINGS, Task.RERANK]
 
+
+def _build(config: Any, path: Path) -> Any:
+    """The model as slots are made in it, on the meta device."""
+    own = own_head_task(config)
     try:
-        return AutoConfig.from_pretrained(str(path), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise _unloadable(f"{path} has no usable config.json: {error}") from error
-
-
-def _build(config: Any) -> Any:
-    """The model as it is served (encoders) or with its language head (decoders), on the meta device."""
-    import torch
-    from transformers import AutoModel, AutoModelForCausalLM
-
-    kind = AutoModel if config.model_type in _ENCODERS else AutoModelForCausalLM
-    try:
-        with torch.device("meta"):
-            return kind.from_config(config)  # type: ignore[no-untyped-call]
-    except (ValueError, KeyError, RuntimeError) as error:
+        if own is None:
+            return build_empty(body_class(config, path), config)
+        return without_body(build_empty(head_class(own), config))[1]
+    except (ValueError, KeyError, RuntimeError, AttributeError) as error:
         raise _unloadable(f"a model of type {config.model_type!r} cannot be built: {error}") from error
+
+
+def _heads(config: Any) -> list[TaskHead]:
+    """The heads that adapters may bring: their tensors as they differ between two numbers of labels."""
+    own = own_head_task(config)
+    found = []
+    for task in (Task.CLASSIFY, Task.TOKEN_CLASSIFY):
+        # a body made for one head lacks what another reads: a pooler
+        if own not in (None, task):
+            continue
+        try:
+            two, three = (empty_head(config, task, labels) for labels in (2, 3))
+        except ShoalError:
+            continue
+        shapes = dict(two.state_dict())
+        tensors = [
+            HeadTensor(name, _label_shape(shapes[name].shape, tensor.shape))
+            for name, tensor in three.state_dict().items()
+        ]
+        found.append(TaskHead(task, str(two.base_model_prefix), tensors))
+    return found
+
+
+def _label_shape(two: Sequence[int], three: Sequence[int]) -> list[int]:
+    """The shape with -1 for what grows with the labels."""
+    return [one if one == other else -1 for one, other in zip(two, three, strict=True)]
 
 
 def _module_shapes(model: Any) -> list[ModuleShape]:
@@ -119,23 +137,6 @@ def _servable(path: str) -> bool:
     return path.split(".")[0] != "lm_head"
 
 
-def _sentence_transformers(path: Path) -> _Description:
-    length = _json(path / "sentence_bert_config.json").get("max_seq_length")
-    dimension = _json(path / "1_Pooling" / "config.json").get("word_embedding_dimension")
-    return _Description(
-        max_tokens=length if isinstance(length, int) else None,
-        dimension=dimension if isinstance(dimension, int) else None,
-    )
-
-
-def _max_tokens(config: Any, described: int | None) -> int:
-    positions = int(getattr(config, "max_position_embeddings", 0) or 0)
-    # these families number positions from the padding id on
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= int(config.pad_token_id or 0) + 1
-    return min(length for length in (described, positions) if length) if described or positions else 512
-
-
 def _stored_dtype(path: Path, config: Any) -> str:
     declared = getattr(config, "dtype", None)
     if declared is not None:
@@ -158,13 +159,6 @@ def _tokenizer_fingerprint(path: Path) -> str:
     for name in found:
         digest.update(name.encode() + b"\0" + hashlib.sha256((path / name).read_bytes()).digest())
     return digest.hexdigest() if found else ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    parsed = json.loads(path.read_text())
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _unloadable(message: str) -> ShoalError:

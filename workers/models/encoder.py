@@ -66,7 +66,7 @@ class Encoder:
             self._readouts[Task.EMBEDDINGS] = embed
             self._readouts[Task.RERANK] = CosineReadout(embed, tokenizer, settings)
         self._cross = CrossReadout(tokenizer, plain=plain_scores)
-        self.dimension = _dimension(settings, int(config.hidden_size))
+        self.dimension = settings.dimension(int(config.hidden_size))
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -174,13 +174,6 @@ def read_tokenizer(folder: ModelFolder, config: Any, settings: SentenceSettings)
         pad_id=config.pad_token_id or 0,
         lower=settings.lower,
     )
-
-
-def _dimension(settings: SentenceSettings, hidden: int) -> int:
-    device = torch.device("cpu")
-    layers = [next(layer.parameters()).device for layer in settings.rule.layers if list(layer.parameters())]
-    sample = torch.zeros((1, 1, hidden), device=layers[0] if layers else device)
-    return settings.rule.apply(sample, torch.ones((1, 1), device=sample.device)).shape[1]
 
 
 def _plain_scores(config: Any) -> bool:

@@ -61,6 +61,14 @@ def body_class(config: Any, path: Path) -> Any:
     )
 
 
+def build_empty(kind: Any, config: Any) -> Any:
+    """An instance of a transformers class without weights, on the meta device."""
+    import torch
+
+    with torch.device("meta"):
+        return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+
+
 def head_labels(config: Any) -> tuple[list[str], str]:
     """(labels in order of the outputs, problem type) of a checkpoint with a head, as transformers takes them."""
     names = {int(number): str(label) for number, label in config.id2label.items()}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from wire.canonical import HeadHeader
 from wire.errors import Code, ShoalError
 from wire.jobs import Task
+from workers.models.families import ENCODER_HALVES, build_empty
 from workers.models.protocol import TaskHead
 
 HeadT = TypeVar("HeadT", TaskHead, HeadHeader)
@@ -136,13 +137,15 @@ class HeadBuilder:
 def empty_head(config: Any, task: Task, labels: int) -> nn.Module:
     """A head without weights (meta device) for ``labels`` labels. Raises ``ShoalError(ADAPTER_UNLOADABLE)`` when the
     family has no such head."""
+    refusal = _unloadable(f"models of type {config.model_type!r} take no head for {task.value}")
+    if config.model_type in ENCODER_HALVES and task is not Task.TOKEN_CLASSIFY:
+        raise refusal  # the other classes hold both halves
     config = copy.deepcopy(config)
     config.num_labels = labels
     try:
-        with torch.device("meta"):
-            head, _ = without_body(head_class(task).from_config(config))
+        head, _ = without_body(build_empty(head_class(task), config))
     except (ValueError, AttributeError, KeyError) as error:
-        raise _unloadable(f"models of type {config.model_type!r} take no head for {task.value}") from error
+        raise refusal from error
     if config.pad_token_id is None:
         head.config.pad_token_id = _NO_PAD_ID  # type: ignore[union-attr]
     return head

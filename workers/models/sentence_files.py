@@ -43,6 +43,12 @@ class SentenceSettings:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
 
+    def dimension(self, hidden: int) -> int:
+        """Values per vector over states of ``hidden`` values."""
+        device = next((weight.device for layer in self.rule.layers for weight in layer.parameters()), None)
+        sample = torch.zeros((1, 1, hidden), device=device)
+        return self.rule.apply(sample, torch.ones((1, 1), device=device)).shape[1]
+
     def prompt(self, name: str | None) -> str:
         """The text to put before each input. Raises ``ShoalError(INVALID_REQUEST)`` for a name that is not there."""
         wanted = name or self.default_prompt

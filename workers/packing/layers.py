@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -126,7 +127,7 @@ class PackedLinear(nn.Linear):
         self.banks: dict[int, Bank] = {}
 
     def forward(self, input: Tensor) -> Tensor:
-        output = functional.linear(input, self.weight, self.bias)
+        output = self._product(input)
         plan = self.holder.plan
         if plan is None or not self.banks:
             return output
@@ -146,6 +147,9 @@ class PackedLinear(nn.Linear):
                     _add_by_row(x, y, bank, segment)
         return output
 
+    def _product(self, input: Tensor) -> Tensor:
+        return functional.linear(input, self.weight, self.bias)
+
     def bank(self, bucket: int, capacity: int) -> Bank:
         """The bank of ``bucket`` with room for ``capacity`` indices, made or grown when needed."""
         bank = self.banks.get(bucket)
@@ -158,6 +162,21 @@ class PackedLinear(nn.Linear):
         elif bank.a.shape[0] < capacity:
             bank.resize(capacity)
         return bank
+
+
+class PackedConv1D(PackedLinear):
+    """The same for GPT-2's linear layer, whose weight is stored (in, out)."""
+
+    def __init__(self, base: Any, holder: PlanHolder) -> None:
+        in_features, out_features = base.weight.shape
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = int(in_features), int(out_features)
+        self.weight, self.bias = base.weight, base.bias
+        self.holder = holder
+        self.banks: dict[int, Bank] = {}
+
+    def _product(self, input: Tensor) -> Tensor:
+        return functional.linear(input, self.weight.t(), self.bias)
 
 
 def _add_by_group(x: Tensor, y: Tensor, bank: Bank, groups: Sequence[Group]) -> None:

@@ -12,7 +12,7 @@ from wire.errors import Code, ShoalError
 from workers.packing.artifact import PreparedAdapter
 from workers.packing.banks import Banks, rank_bucket
 from workers.packing.heads import TaskHead
-from workers.packing.layers import BatchPlan, PackedLinear, PlanHolder
+from workers.packing.layers import BatchPlan, PackedConv1D, PackedLinear, PlanHolder
 from workers.packing.plan import order_rows
 from workers.packing.slots import Resident, SlotTable
 
@@ -21,14 +21,16 @@ _COMPACTED_PART = 4
 
 
 def pack_linears(module: nn.Module, holder: PlanHolder) -> dict[str, PackedLinear]:
-    """Replace every ``nn.Linear`` below ``module`` by a packed layer that shares its weights, keyed by
-    path.
-    """
+    """Replace every linear layer below ``module`` by a packed one that shares its weights, keyed by path."""
+    from transformers.pytorch_utils import Conv1D
+
+    kinds: dict[type, type[PackedLinear]] = {nn.Linear: PackedLinear, Conv1D: PackedConv1D}
     layers: dict[str, PackedLinear] = {}
     for path, child in list(module.named_modules()):
-        if type(child) is nn.Linear:
+        kind = kinds.get(type(child))
+        if kind is not None:
             parent_path, _, name = path.rpartition(".")
-            layers[path] = PackedLinear(child, holder)
+            layers[path] = kind(child, holder)
             setattr(module.get_submodule(parent_path), name, layers[path])
     return layers
 
