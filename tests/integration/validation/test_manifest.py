@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.validation.conftest import MINILM, SOURCE, run_manifest
 from wire.codec import decode_json
-from wire.errors import Code, ErrorInfo
+from wire.errors import Code, ErrorInfo, ShoalError
 from wire.jobs import Task
-from wire.manifest import Manifest
+from wire.manifest import HeadTensor, Manifest
 from workers.manifest import make_manifest
 from workers.sources import resolve_source, weights_digest
 
@@ -23,7 +23,7 @@ def test_minilm_by_command() -> None:
     manifest = decode_json(done.stdout, Manifest)
     assert (manifest.family, manifest.architecture) == ("bert", "BertModel")
     assert (manifest.dimension, manifest.max_tokens, manifest.vocabulary) == (384, 256, 30522)
-    assert manifest.tasks == [Task.EMBEDDINGS]
+    assert manifest.tasks == [Task.EMBEDDINGS, Task.RERANK]
     assert manifest.digest == weights_digest(resolve_source(SOURCE))
     assert manifest.parameters == 22_713_216
     assert len(manifest.packable) == 37
@@ -41,13 +41,13 @@ def test_tiny_bert(tmp_path: Path) -> None:
     )
     BertModel(config).save_pretrained(tmp_path)
     manifest = make_manifest("tiny/bert", f"path:{tmp_path}")
-    assert manifest.tasks == [Task.EMBEDDINGS]
+    assert manifest.tasks == [Task.EMBEDDINGS, Task.RERANK]
     assert (manifest.dimension, manifest.max_tokens, manifest.vocabulary) == (64, 512, 50)
     assert manifest.tokenizer_fingerprint == ""
     assert len(manifest.packable) == 2 * 6 + 1
 
 
-def test_tiny_llama_has_shapes_and_no_task_yet(tmp_path: Path) -> None:
+def test_tiny_llama(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -56,12 +56,46 @@ def test_tiny_llama_has_shapes_and_no_task_yet(tmp_path: Path) -> None:
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(tmp_path)
     manifest = make_manifest("tiny/llama", f"path:{tmp_path}")
-    assert (manifest.family, manifest.tasks, manifest.dimension) == ("llama", [], None)
+    assert (manifest.family, manifest.tasks, manifest.dimension) == ("llama", [Task.GENERATE], None)
     assert manifest.max_tokens == 256
     shapes = {module.path: module.weight for module in manifest.modules}
     assert shapes["model.layers.1.self_attn.k_proj"] == [32, 64]
     assert "lm_head" not in manifest.packable
     assert len(manifest.packable) == 2 * 7
+    assert [(head.task, head.prefix) for head in manifest.heads] == [
+        (Task.CLASSIFY, "model"),
+        (Task.TOKEN_CLASSIFY, "model"),
+    ]
+    assert manifest.heads[0].tensors == [HeadTensor("score.weight", [-1, 64])]
+
+
+def test_a_checkpoint_with_a_head_does_what_its_head_does(tmp_path: Path) -> None:
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    config = RobertaConfig(
+        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
+        max_position_embeddings=66, num_labels=1,
+    )  # fmt: skip
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    manifest = make_manifest("tiny/cross-encoder", f"path:{tmp_path}")
+    assert manifest.tasks == [Task.RERANK, Task.CLASSIFY]
+    assert (manifest.dimension, manifest.max_tokens) == (None, 64)
+    assert all(not module.path.startswith(("roberta.", "classifier.")) for module in manifest.modules)
+    (head,) = manifest.heads
+    assert (head.task, head.prefix) == (Task.CLASSIFY, "roberta")
+    assert head.tensors == [
+        HeadTensor("classifier.dense.weight", [64, 64]),
+        HeadTensor("classifier.dense.bias", [64]),
+        HeadTensor("classifier.out_proj.weight", [-1, 64]),
+        HeadTensor("classifier.out_proj.bias", [-1]),
+    ]
+
+
+def test_two_gguf_files_in_one_folder_are_an_error(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(ShoalError, match="2 GGUF files"):
+        make_manifest("two", f"path:{tmp_path}")
 
 
 def test_a_missing_model_is_one_error_on_stderr(tmp_path: Path) -> None:
