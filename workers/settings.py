@@ -38,6 +38,9 @@ class WorkerSettings(BaseSettings):
     """Texts that one model makes at the same time; further ones wait."""
     generation_step_ms: float = Field(default=200.0, gt=0)
     """A long prompt is computed in parts of about this time, between which the texts in the making go on."""
+    residency_half_life_s: float = Field(default=120.0, gt=0)
+    """After this time a use of a model or adapter counts half as much when something has to leave; very short is plain
+    least recently used."""
     batch_tokens: int = Field(default=16_384, ge=1)
     batch_ms: float = Field(default=250.0, gt=0)
     """A batch is filled up to what the learned cost model expects to run in this time."""

@@ -11,6 +11,7 @@ from wire.errors import Code, ErrorInfo
 from wire.frames import Progress
 from workers.batching.policy import Bounds, Candidate, choose_rows
 from workers.engine.answers import Answers
+from workers.engine.generation import Generation
 from workers.engine.meter import Meter
 from workers.engine.outbox import Outbox
 from workers.engine.passes import BatchRow, PassRunner
@@ -18,6 +19,8 @@ from workers.engine.pipes import LoadAdapter, Pipes
 from workers.engine.residents import Residents
 from workers.engine.shelf import Shelf, ShelvedModel
 from workers.engine.works import WaitingRoom, Work
+from workers.generation.generator import StepBounds
+from workers.generation.turns import Turns
 from workers.packing.host import HostTier
 
 log = structlog.get_logger("worker.device")
@@ -43,6 +46,7 @@ class Device:
         *,
         batch_tokens: int,
         batch_s: float,
+        step_bounds: StepBounds | None = None,
     ) -> None:
         self._room = room
         self._shelf = shelf
@@ -55,7 +59,12 @@ class Device:
         self._passes = PassRunner(answers, meter, host)
         self._batch_tokens = batch_tokens
         self._batch_s = batch_s
+        self._generation = Generation(
+            shelf, answers, meter, host, residents, step_bounds or StepBounds(), ready=self._is_ready
+        )
+        self._turns = Turns()
         self._running: list[Work] = []
+        self._shown: list[str] = []
         self._beat_at = 0.0
         self._noted_at = 0.0
 
@@ -65,9 +74,37 @@ class Device:
             self._beat()
             self._obey()
             self._residents.tend()
-            shelved, works = self._next_model()
-            if shelved is None or not self._run_batch(shelved, works):
+            if not self._turn():
                 self._room.wait(max(0.0, self._beat_at + _BEAT_S - time.monotonic()))
+
+    def _turn(self) -> bool:
+        """Run a batch or a step of texts, whichever had less of the device of late; false when nothing can run."""
+        shelved, works = self._next_model()
+        self._generation.sweep()
+        step = self._turns.step_next(batch=shelved is not None, step=self._generation.has_work)
+        if not step and shelved is not None:
+            start = time.monotonic()
+            if self._run_batch(shelved, works):
+                self._turns.count(time.monotonic() - start, step=False)
+                return True
+        if not self._generation.has_work:
+            return False
+        return self._run_step()
+
+    def _run_step(self) -> bool:
+        """One step of the texts of one model."""
+        self._running = self._generation.admit()
+        if not self._running:
+            return False
+        self._answers.offer_room()
+        if sorted(self._shown) != sorted(work.job.id for work in self._running):
+            self._show_life()
+        start = time.monotonic()
+        self._generation.step()
+        self._turns.count(time.monotonic() - start, step=True)
+        self._running = [work for work in self._running if not work.gone]
+        self._beat()
+        return True
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -83,7 +120,8 @@ class Device:
     def _show_life(self) -> None:
         """Name exactly the jobs on the device: should it die or hang, they alone are suspected."""
         self._beat_at = time.monotonic()
-        self._outbox.post(Progress(running=[work.job.id for work in self._running if not work.gone]))
+        self._shown = [work.job.id for work in self._running if not work.gone]
+        self._outbox.post(Progress(running=self._shown))
 
     def _obey(self) -> None:
         try:
@@ -99,6 +137,8 @@ class Device:
         for work in self._room.ready_works():
             if now >= work.job.deadline:
                 self._answers.expire(work)
+            elif self._generation.serves(work):
+                self._generation.offer(work)
             elif work.model is not None and self._has_weights(work):
                 by_model.setdefault(id(work.model), []).append(work)
         waiting = [(one, by_model.pop(id(one.model))) for one in self._shelf.loaded() if id(one.model) in by_model]
@@ -109,15 +149,15 @@ class Device:
 
     def _prepare_again(self, work: Work) -> None:
         """The model was registered anew since the job was tokenized: it starts over with the present one."""
-        work.ready, work.model, work.prepared, work.adapter, work.vectors, work.rows_done = (
-            False,
-            None,
-            None,
-            None,
-            None,
-            0,
-        )
+        work.start_over()
         self._pipes.to_prepare(work)
+
+    def _is_ready(self, work: Work) -> bool:
+        """Whether a text can join: its model is still the one that is served, and its adapter is at hand."""
+        if not any(one.model is work.model for one in self._shelf.loaded()):
+            self._prepare_again(work)
+            return False
+        return self._has_weights(work)
 
     def _has_weights(self, work: Work) -> bool:
         """Whether the job's adapter is in a slot or at hand; one that fell out of both tiers is read again."""

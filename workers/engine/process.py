@@ -17,6 +17,7 @@ from wire.jobs import Task
 from workers.engine.answers import Answers
 from workers.engine.device import Device
 from workers.engine.devices import open_probe
+from workers.engine.generation import cache_bytes
 from workers.engine.link import Link
 from workers.engine.load import AdapterLoader
 from workers.engine.meter import Meter
@@ -28,12 +29,15 @@ from workers.engine.residents import Residents
 from workers.engine.sampler import Sampler
 from workers.engine.shelf import Shelf
 from workers.engine.works import WaitingRoom
+from workers.generation.generator import StepBounds
 from workers.models import ModelOptions
 from workers.packing.host import HostTier
 from workers.settings import WorkerSettings
 
 log = structlog.get_logger("worker")
 _MODEL_SHARE = 0.6
+_GENERATION_SHARE = 0.15
+_LEAST_GENERATION_BYTES = 64 * 1024**2
 _BATCHES_OF_ROOM = 2
 _FLUSH_S = 5.0
 
@@ -51,8 +55,10 @@ class Process:
             slots=settings.slots,
             max_rank=settings.max_rank,
             adapter_bytes=settings.adapter_bytes,
+            generation_bytes=settings.generation_bytes or max(_LEAST_GENERATION_BYTES, int(_GENERATION_SHARE * memory)),
         )
-        shelf, host, pipes, meter = Shelf(), HostTier(settings.host_adapter_bytes), Pipes(), Meter()
+        shelf = Shelf(half_life_s=settings.residency_half_life_s)
+        host, pipes, meter = HostTier(settings.host_adapter_bytes), Pipes(), Meter()
         self._room = room = WaitingRoom(room_tokens=_BATCHES_OF_ROOM * settings.batch_tokens)
         self._outbox = outbox = Outbox()
         self._pipes = pipes
@@ -66,6 +72,7 @@ class Process:
             outbox,
             meter,
             model_limit_bytes=settings.model_bytes or int(_MODEL_SHARE * memory),
+            cache_bytes=partial(cache_bytes, shelf),
             device=settings.device,
             batch_tokens=settings.batch_tokens,
         )
@@ -75,7 +82,7 @@ class Process:
             device=probe.id,
             device_name=probe.name,
             pid=os.getpid(),
-            tasks=[Task.EMBEDDINGS.value],
+            tasks=[task.value for task in Task],
             memory_bytes=probe.memory_bytes,
         )
         self._device = Device(
@@ -89,6 +96,7 @@ class Process:
             residents,
             batch_tokens=settings.batch_tokens,
             batch_s=settings.batch_ms / 1e3,
+            step_bounds=StepBounds(texts=settings.generation_texts, step_s=settings.generation_step_ms / 1e3),
         )
         self._preparer = Preparer(room, shelf, host, pipes, answers)
         self._adapter_loader = AdapterLoader(room, shelf, host, pipes, answers, outbox)

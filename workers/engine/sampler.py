@@ -10,6 +10,7 @@ import psutil
 from wire.frames import Stats
 from wire.telemetry import WorkerSample, WorkerState
 from workers.engine.devices import DeviceProbe
+from workers.engine.generation import cache_bytes
 from workers.engine.meter import Meter
 from workers.engine.outbox import Outbox
 from workers.engine.residents import Residents
@@ -88,4 +89,7 @@ class Sampler:
             budget_bytes=self._residents.budget_bytes,
             host_bytes=self._host.size_bytes,
             host_budget_bytes=self._host.limit_bytes,
+            generating=self._room.generating(),
+            generated_tokens=counts.generated,
+            cache_bytes=cache_bytes(self._shelf),
         )

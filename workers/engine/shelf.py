@@ -17,7 +17,7 @@ from workers.engine.failures import Failures
 from workers.engine.works import Work
 from workers.models.loaded import LoadedModel
 from workers.residency.eviction import HeldModel
-from workers.residency.uses import Uses
+from workers.residency.uses import HALF_LIFE_S, Uses
 
 UNLISTED_KEPT_S = 30.0
 """A model that left the pool stays this long: a sidecar that starts anew may not know the whole pool at first."""
@@ -86,7 +86,7 @@ class Parked:
 class Shelf:
     """Safe for several threads; only the device's thread adds and removes loaded models."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, half_life_s: float = HALF_LIFE_S) -> None:
         self._lock = threading.Lock()
         self._records: dict[str, ModelRecord] = {}
         self._loaded: dict[str, ShelvedModel] = {}
@@ -95,7 +95,7 @@ class Shelf:
         self._failures = Failures()
         self._starting: set[str] = set()
         self._settled = False
-        self._uses = Uses()
+        self._uses = Uses(half_life_s=half_life_s)
         self._versions: OrderedDict[str, str] = OrderedDict()
 
     def set_records(self, records: Iterable[ModelRecord]) -> list[ModelRecord]:

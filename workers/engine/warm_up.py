@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from wire.jobs import EmbeddingInputs
 from workers.engine.memory import DeviceMemory
 from workers.engine.shelf import ShelvedModel
 
@@ -16,11 +15,10 @@ _MEASURED = (32, 16)
 def warm_up(shelved: ShelvedModel, memory: DeviceMemory, *, batch_tokens: int) -> None:
     """Run them. Raises what the passes raise."""
     model = shelved.model
-    row = model.kind.prepare(EmbeddingInputs(texts=["a"])).rows[0]
 
     def run(tokens: int, rows: int) -> int:
         length = min(tokens, model.kind.max_tokens)
-        model.forward([(row * length)[:length]] * rows, [None] * rows)
+        model.forward([model.kind.sample(length)] * rows, [None] * rows)
         return length * rows
 
     for number, (tokens, rows) in enumerate(_PASSES):

@@ -201,6 +201,11 @@ class WaitingRoom:
         with self.changed:
             return {work.job.adapter_digest for work in self._works.values() if work.job.adapter_digest is not None}
 
+    def generating(self) -> int:
+        """Texts in the making."""
+        with self.changed:
+            return sum(work.job.task is Task.GENERATE and work.started is not None for work in self._works.values())
+
     def unfinished(self) -> list[str]:
         """Ids of all jobs without an answer."""
         with self.changed:

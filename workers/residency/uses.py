@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+HALF_LIFE_S = 120.0
 
 class Uses:
     """Decayed use counts: a use counts 1 now and half as much each ``half_life_s`` later.
@@ -14,7 +15,7 @@ class Uses:
     ARC, Megiddo and Modha, FAST 2003). At most ``remembered`` keys, the least used are forgotten.
     """
 
-    def __init__(self, *, half_life_s: float = 120.0, remembered: int = 4096) -> None:
+    def __init__(self, *, half_life_s: float = HALF_LIFE_S, remembered: int = 4096) -> None:
         self._half_life_s = half_life_s
         self._remembered = remembered
         self._ranks: dict[str, float] = {}

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from tests.artifacts import RandomAdapter
 from wire.jobs import GenerateInputs, Sampling, Task
@@ -45,7 +44,14 @@ def config_of(family: str) -> Any:
     import transformers
 
     if family == "gpt2":
-        small = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512, "n_inner": 48, "vocab_size": 258}
+        small: dict[str, Any] = {
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 512,
+            "n_inner": 48,
+            "vocab_size": 258,
+        }
         return transformers.GPT2Config(**small, initializer_range=0.6, bos_token_id=None, eos_token_id=END)
     if family == "mistral":
         return transformers.MistralConfig(**_SMALL, head_dim=8, sliding_window=12)
@@ -59,16 +65,17 @@ def config_of(family: str) -> Any:
 
 def write_decoder(folder: Path, family: str = "llama", *, template: str | None = TEMPLATE, seed: int = 0) -> Path:
     """A random model of ``family`` as a folder that transformers reads."""
-    from transformers import AutoModelForCausalLM
+    import transformers
 
     torch.manual_seed(seed)
-    AutoModelForCausalLM.from_config(config_of(family)).save_pretrained(folder)
+    kinds: Any = transformers
+    kinds.AutoModelForCausalLM.from_config(config_of(family)).save_pretrained(folder)
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({symbol: number for number, symbol in enumerate(symbols)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<end>", "<pad>"])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")
+    fast = kinds.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")
     fast.chat_template = template
     fast.save_pretrained(folder)
     return folder
@@ -127,16 +134,22 @@ def finish(generator: Generator, texts: Sequence[Text], *, keep: bool = False) -
     return list(texts)
 
 
+def plain(folder: Path) -> Any:
+    """What transformers makes of a decoder's folder."""
+    import transformers
+
+    kinds: Any = transformers
+    return kinds.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
 def with_adapter(folder: Path, adapter: RandomAdapter, peft_folder: Path) -> Any:
     """What PEFT makes of a decoder's folder and an adapter."""
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers for a name that is on its way out
-        return PeftModel.from_pretrained(
-            AutoModelForCausalLM.from_pretrained(folder), adapter.write_peft(peft_folder)
-        ).eval()
+        warnings.filterwarnings("ignore", "fan_in_fan_out")  # it finds out by itself how GPT-2 keeps its weights
+        return PeftModel.from_pretrained(plain(folder), adapter.write_peft(peft_folder)).eval()
 
 
 def greedy(module: Any, prompt: Sequence[int], tokens: int) -> list[int]:

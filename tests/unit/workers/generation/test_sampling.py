@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,8 @@ from wire.jobs import Sampling
 from workers.generation.sampling import Choice, Draw, choose_tokens, seed_of, uniform
 
 
-def draw(number: int = 0, *, seed: int = 1, counts: dict[int, int] | None = None, **sampling: float) -> Draw:
-    return Draw(Sampling(**sampling), seed, number, counts or {})  # type: ignore[arg-type]
+def draw(number: int = 0, *, seed: int = 1, counts: dict[int, int] | None = None, **sampling: Any) -> Draw:
+    return Draw(Sampling(**sampling), seed, number, counts or {})
 
 
 def tokens_of(logits: torch.Tensor, draws: list[Draw]) -> list[int]:
@@ -75,7 +76,7 @@ def test_seeds_and_numbers_give_different_points() -> None:
 
 
 @pytest.mark.parametrize("penalties", [{"presence_penalty": 2.0}, {"frequency_penalty": 1.0}])
-def test_penalties_make_tokens_that_were_there_less_likely(penalties: dict[str, float]) -> None:
+def test_penalties_make_tokens_that_were_there_less_likely(penalties: dict[str, Any]) -> None:
     logits = torch.tensor([[3.0, 2.0, 1.5]])
     for counts, expected in (({}, 0), ({0: 2}, 1), ({0: 2, 1: 2}, 2)):
         assert tokens_of(logits, [draw(temperature=0.0, counts=counts, **penalties)]) == [expected]
