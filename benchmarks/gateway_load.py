@@ -1,8 +1,9 @@
 """Cost of the gateway alone: requests per second and CPU per request against a consumer that answers at once.
 
-``python -m benchmarks.gateway_load [--seconds 5] [--clients 64] [--json FILE]`` starts a nats-server, a gateway
-process and an echo process (vectors of 384 numbers, Base64 as the OpenAI client asks), all on loopback, and sends
-one-text requests over kept-alive connections. The CPU time is the gateway process's own.
+``python -m benchmarks.gateway_load [--seconds 5] [--clients 64] [--encoding float] [--json FILE]`` starts a
+nats-server, a gateway process and an echo process (vectors of 384 numbers, Base64 as the OpenAI client asks unless told
+otherwise), all on loopback, and sends one-text requests over kept-alive connections. The CPU time is the gateway
+process's own; the client's is told beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -23,6 +25,7 @@ from pathlib import Path
 import psutil
 from nats.aio.msg import Msg
 
+from benchmarks.http_load import post, run_load
 from fabric.connection import connect
 from fabric.kv import put_record
 from fabric.topology import QueueSettings, ensure_buckets, ensure_consumer, ensure_streams
@@ -70,34 +73,6 @@ async def echo(nats_url: str) -> None:
         await asyncio.sleep(0.4)
 
 
-async def load(port: int, *, clients: int, seconds: float) -> list[float]:
-    """Latencies in seconds of every request that ``clients`` connections got answered in ``seconds``."""
-    body = json.dumps(
-        {"model": MODEL, "input": "How do I reset the torque sensor?", "encoding_format": "base64"}
-    ).encode()
-    head = (
-        f"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {SECRET}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    ).encode()
-    latencies: list[float] = []
-    end = time.perf_counter() + seconds
-
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (began := time.perf_counter()) < end:
-            writer.write(head + body)
-            headers = await reader.readuntil(b"\r\n\r\n")
-            if not headers.startswith(b"HTTP/1.1 200"):
-                raise RuntimeError(headers.decode())
-            length = int(headers.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            await reader.readexactly(length)
-            latencies.append(time.perf_counter() - began)
-        writer.close()
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return latencies
-
-
 @contextlib.contextmanager
 def child(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A child process that ends with the block."""
@@ -109,7 +84,7 @@ def child(arguments: list[str], environment: dict[str, str]) -> Iterator[subproc
         process.wait()
 
 
-def measure(*, clients: int, seconds: float) -> dict[str, float]:
+def measure(*, clients: int, seconds: float, encoding: str) -> dict[str, float]:
     """One run; milliseconds, requests per second."""
     port = free_port()
     with tempfile.TemporaryDirectory() as home, nats_server(Path(home)) as server:
@@ -119,19 +94,24 @@ def measure(*, clients: int, seconds: float) -> dict[str, float]:
         with child(["-c", echo_code], {}), child(["-m", "gateway"], gateway_settings) as gateway:
             wait_for_port(port)
             time.sleep(3)
-            asyncio.run(load(port, clients=clients, seconds=1))
+            body = {"model": MODEL, "input": "How do I reset the torque sensor?", "encoding_format": encoding}
+            requests = itertools.repeat(post("/v1/embeddings", body, SECRET))
+            run_load(port, requests, clients=clients, seconds=1)
             process = psutil.Process(gateway.pid)
             before = process.cpu_times()
-            latencies = sorted(asyncio.run(load(port, clients=clients, seconds=seconds)))
+            outcome = run_load(port, requests, clients=clients, seconds=seconds)
             after = process.cpu_times()
     cpu_s = after.user + after.system - before.user - before.system
+    count = len(outcome.latencies)
     return {
         "clients": clients,
-        "requests": len(latencies),
-        "requests_per_s": round(len(latencies) / seconds, 1),
-        "cpu_ms_per_request": round(1000 * cpu_s / len(latencies), 3),
-        "p50_ms": round(1000 * latencies[len(latencies) // 2], 2),
-        "p99_ms": round(1000 * latencies[len(latencies) * 99 // 100], 2),
+        "requests": count,
+        "failed": sum(outcome.failures.values()),
+        "requests_per_s": round(outcome.per_second, 1),
+        "cpu_ms_per_request": round(1000 * cpu_s / count, 3),
+        "client_cpu_ms_per_request": round(1000 * outcome.cpu_s / count, 3),
+        "p50_ms": round(outcome.percentile_ms(0.5), 2),
+        "p99_ms": round(outcome.percentile_ms(0.99), 2),
     }
 
 
@@ -139,9 +119,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--encoding", choices=("base64", "float"), default="base64")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    outcome = measure(clients=options.clients, seconds=options.seconds)
+    outcome = measure(clients=options.clients, seconds=options.seconds, encoding=options.encoding)
     print(json.dumps(outcome))
     if options.json:
         options.json.write_text(json.dumps(outcome))
