@@ -87,12 +87,12 @@ def label_names(raw: dict[str, object]) -> list[str]:
 
 
 def _missing(intended: Intended, absent: list[str], total: int) -> Row:
-    what = f"{intended.said}, but {len(absent)} of the head's {total} tensors are not in the file: {some(absent)}."
+    what = f"{len(absent)} of the head's {total} tensors are not in the file, though {intended.said}: {some(absent)}."
     if intended.head_like:
-        what += f" It has {some(intended.head_like)}."
+        what += f" The file has {some(intended.head_like)}."
     modules = sorted({name.split(".")[0] for name in absent})
     todo = f"Save the head too: list it in modules_to_save ({', '.join(map(repr, modules))}) and save again."
-    return failed(CHECK, Finding.HEAD_MISSING, what[0].upper() + what[1:], todo)
+    return failed(CHECK, Finding.HEAD_MISSING, what, todo)
 
 
 def _labels(intended: Intended, count: int) -> tuple[list[str], str]:

@@ -22,6 +22,8 @@ STORAGES = {
     "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8",
     "BoolStorage": "BOOL", "ComplexFloatStorage": "C64",
 }  # fmt: skip
+# what torch.save calls modules, since it writes pickles that Python 2 could read
+_MODULES_BEFORE_3 = {"__builtin__": "builtins", "commands": "subprocess"}
 _TABLE = ("collections", "OrderedDict")
 _TENSOR = (("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor"))
 _PARAMETER = ("torch._utils", "_rebuild_parameter")
@@ -154,7 +156,7 @@ class _Machine:
             raise UnreadablePickle("a global has no name")
         known = (module, name) in (_TABLE, _PARAMETER, _SIZE, *_TENSOR) or (module == "torch" and name in STORAGES)
         if not known:
-            raise UnsafePickle(f"{module}.{name}")
+            raise UnsafePickle(f"{_MODULES_BEFORE_3.get(module, module)}.{name}")
         self.stack.append(_Global(module, name))
 
     def call(self) -> None:

@@ -88,14 +88,14 @@ def check_task(found: Intended) -> list[Row]:
     on = f"{manifest.id} ({manifest.architecture})"
     named = ", ".join(serves) or "no task"
     if found.task is None or found.task not in serves:
-        what = f"{found.said[0].upper()}{found.said[1:]}; {on} serves {named}."
+        what = f"{on} serves {named}, but {found.said}."
         return [failed(CHECK, Finding.TASK_MISMATCH, what, _other_base(found))]
     if found.head_like and found.head is None and found.task not in HEAD_TASKS:
-        what = f"{found.said[0].upper()}{found.said[1:]}, but the file has a head: {some(found.head_like)}."
+        what = f"The file has a head ({some(found.head_like)}), but {found.said}."
         todo = "Set task_type to SEQ_CLS or TOKEN_CLS as in training, or save the adapter without its head."
         return [failed(CHECK, Finding.TASK_MISMATCH, what, todo)]
     if not found.declared:
-        what = f"{found.said[0].upper()}{found.said[1:]}; it is served as a text classifier on {on}."
+        what = f"It is served as a text classifier on {on}: {found.said}."
         return [noted(CHECK, Finding.CONFIG_INFERRED, what, "Set task_type in adapter_config.json if it is another.")]
     return [passed(CHECK, f"{found.task} on {on}: {found.said}")]
 

@@ -17,7 +17,7 @@ _LEADING = re.compile(r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapp
 _INNER = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 # PEFT's own names for a layer under its matrices and for a module that was trained whole
 _BASE_LAYER = re.compile(r"\.base_layer\.(?=(?:weight|bias)$)")
-_SAVED = re.compile(r"\.modules_to_save\.(?:(?!weight$|bias$)[^.]+)\.")
+_SAVED = re.compile(r"\.modules_to_save\.(?:(?!weight$|bias$)[^.]+\.)?")
 _ORIGINAL = ".original_module."
 _PLAIN_PREFIX = "base_model.model."
 
@@ -63,6 +63,7 @@ class _Sorting:
     magnitudes: dict[str, Tensor] = field(default_factory=dict)
     lora_biases: list[str] = field(default_factory=list)
     whole: dict[str, Tensor] = field(default_factory=dict)
+    saved: dict[str, Tensor] = field(default_factory=dict)
     doubled: list[str] = field(default_factory=list)
     adapters: set[str] = field(default_factory=set)
 
@@ -79,8 +80,10 @@ class _Sorting:
             self.embeddings.append(name)
         elif match := _MAGNITUDE.fullmatch(name):
             self._keep(self.magnitudes, match["module"], tensor)
+        elif _SAVED.search(name):
+            self._keep(self.saved, _SAVED.sub(".", name), tensor)
         else:
-            self._keep(self.whole, _SAVED.sub(".", _BASE_LAYER.sub(".", name)), tensor)
+            self._keep(self.whole, _BASE_LAYER.sub(".", name), tensor)
 
     def _keep(self, into: dict[str, Tensor], key: str, tensor: Tensor) -> None:
         if key in into:
@@ -100,7 +103,8 @@ def sort_tensors(header: Header) -> Sorted:
             sorting.take(name, tensor)
     if sorting.adapters:
         renamed.add(f"adapter name {', '.join(sorted(sorting.adapters))!r}")
-    whole = sorting.whole
+    # with trained biases PEFT writes those of a module that was trained whole twice, under two names
+    whole = sorting.saved | sorting.whole
     # the bias of a whole layer, such as a classifier, belongs to its weight
     alone = {name for name in whole if name.endswith(".bias") and f"{name.removesuffix('.bias')}.weight" not in whole}
     return Sorted(
