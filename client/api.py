@@ -13,13 +13,20 @@ import msgspec
 
 from client.config import Connection, find_connection
 from client.errors import ApiError, Unreachable
-from client.models import AdapterSummary, Embeddings, Me, VersionInfo, WorkerInfo
-from client.uploading import Progress, multipart
+from client.models import AdapterSummary, Embeddings, Evaluation, Me, VersionInfo, WorkerInfo
+from client.packing import collect
+from client.resumable import ResumableTransfer
+from client.uploading import MultipartBody, Progress
+from client.wishes import NOTHING_SPECIAL, Wishes
 from wire.names import parse_full_name
 
 T = TypeVar("T")
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+# while waiting for a verdict, a server that restarts is back by then
+AWAY_S = 30.0
+# below it one request is quicker, and little is lost with it
+RESUMABLE_BYTES = 8 * 1024 * 1024
 # each chunk has this long, not the whole upload
 UPLOAD_TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 
@@ -61,30 +68,46 @@ class Shoal:
         path: Path,
         *,
         name: str,
-        base_model: str | None = None,
-        promote: bool = False,
-        message: str = "",
+        wishes: Wishes = NOTHING_SPECIAL,
+        evaluation: Path | None = None,
         progress: Progress | None = None,
+        note: Callable[[str], None] = lambda text: None,
     ) -> VersionInfo:
-        """Uploads a LoRA folder, archive or file as the next version of ``name``.
+        """Uploads a folder, archive or file as the next version of ``name``; ``evaluation`` is JSONL to measure it on.
 
-        Returns at once, in state ``validating``, or with the existing version when the same bytes are known.
+        Above ``RESUMABLE_BYTES`` it is sent in checked chunks: a cut line is waited for, and a push that was ended goes
+        on where it stopped. Returns at once, in state ``validating``, or with the existing version when the same bytes
+        are known. ``note`` gets a line where something unusual happens.
         Raises ``ApiError`` when the name or the upload is refused, ``Unreachable``, ``ClientError`` for a bad path.
         """
         parse_full_name(name)
-        fields = {"name": name, "message": message, "promote": "true" if promote else "false"}
-        if base_model:
-            fields["base_model"] = base_model
-        body = multipart(path, fields, progress)
-        response = self._request(
-            "POST",
-            self._api("adapters/"),
-            content=body.stream(),
-            headers=body.headers(),
-            timeout=UPLOAD_TIMEOUT,
-        )
+        package = collect(path)
+        rows = collect(evaluation).files[0] if evaluation is not None else None
+        if package.size_bytes > RESUMABLE_BYTES:
+            transfer = ResumableTransfer(
+                self._send_part, self._api(""), name, wishes.fields(), progress=progress, note=note
+            )
+            response = transfer.send(package, rows)
+        else:
+            body = MultipartBody(package, {"name": name, **wishes.fields()}, progress=progress, evaluation=rows)
+            response = self._request(
+                "POST",
+                self._api("adapters/"),
+                content=body.stream(),
+                headers=body.headers(),
+                timeout=UPLOAD_TIMEOUT,
+            )
         version = _decode(response, VersionInfo)
         return msgspec.structs.replace(version, known=response.status_code != httpx.codes.CREATED)
+
+    def answer(self, version: VersionInfo, field: str, value: str) -> VersionInfo:
+        """Answers the question of a version in ``needs_input``; it is validated again."""
+        url = self._api(f"adapters/{version.name}/versions/{version.number}/answer/")
+        return self._send("POST", url, VersionInfo, json={"field": field, "value": value})
+
+    def evaluations(self, version: VersionInfo) -> list[Evaluation]:
+        """What was measured of a version, newest first."""
+        return list(self._pages(f"adapters/{version.name}/versions/{version.number}/evaluations/", Evaluation))
 
     def version(self, name: str, number: int) -> VersionInfo:
         """One version with its report."""
@@ -105,15 +128,23 @@ class Shoal:
         timeout_s: float = 180.0,
         on_change: Callable[[VersionInfo], None] | None = None,
     ) -> VersionInfo:
-        """Polls until validation has come to an end. Raises ``TimeoutError``."""
+        """Polls until validation has come to an end; a server that restarts meanwhile is waited for. Raises
+        ``TimeoutError``, or ``Unreachable`` when nothing answers for ``AWAY_S``."""
         limit = time.monotonic() + timeout_s
+        heard = time.monotonic()
         pause_s = 0.1
         while not version.settled:
             if time.monotonic() > limit:
                 raise TimeoutError(f"{version.address} is still {version.state} after {timeout_s:.0f} s")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.3, 2.0)
-            seen = self.version(version.name, version.number)
+            try:
+                seen = self.version(version.name, version.number)
+            except Unreachable:
+                if time.monotonic() - heard > AWAY_S:
+                    raise
+                continue
+            heard = time.monotonic()
             if on_change is not None and seen != version:
                 on_change(seen)
             version = seen
@@ -176,9 +207,14 @@ class Shoal:
     def _pages(self, path: str, kind: type[T]) -> Iterator[T]:
         url: str | None = self._api(path)
         while url:
-            body = self._request("GET", url).json()
+            response = self._request("GET", url)
+            # pages, or a plain list
+            body: Any = _decode(response, object)
             rows, url = (body, None) if isinstance(body, list) else (body["results"], body.get("next"))
             yield from msgspec.convert(rows, list[kind])  # type: ignore[valid-type]
+
+    def _send_part(self, method: str, url: str, **arguments: Any) -> httpx.Response:
+        return self._request(method, url, timeout=UPLOAD_TIMEOUT, **arguments)
 
     def _send(self, method: str, url: str, kind: type[T], **arguments: Any) -> T:
         return _decode(self._request(method, url, **arguments), kind)

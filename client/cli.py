@@ -1,11 +1,9 @@
-"""The ``shoal`` command. Exit codes: 0 ready or done, 1 refused, 2 rejected or wrong usage, 3 unreachable."""
+"""The ``shoal`` command. Exit codes: 0 ready or done, 1 refused, 2 rejected or wrong usage, 3 unreachable, 4 a question
+is open."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,36 +11,10 @@ import click
 from client import render
 from client.api import Shoal
 from client.config import DEFAULT_URL, Connection, save_login
-from client.errors import ClientError, Unreachable
-from client.models import VersionInfo
+from client.edge import guarded, json_option
+from client.push_command import push
 from client.similarity import compare
-from wire.errors import ShoalError
 from wire.names import LIVE, parse_full_name
-
-EXIT_REFUSED, EXIT_REJECTED, EXIT_UNREACHABLE = 1, 2, 3
-
-
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turns the client's errors into one line on standard error and an exit code."""
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except Unreachable as error:
-            _stop(str(error), EXIT_UNREACHABLE)
-        except (ClientError, ShoalError, TimeoutError) as error:
-            _stop(str(error), EXIT_REFUSED)
-
-    return run
-
-
-def _stop(message: str, code: int) -> None:
-    click.echo(f"shoal: {message}", err=True)
-    sys.exit(code)
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,47 +39,7 @@ def login(url: str, api_key: str) -> None:
     click.echo(f"Signed in to {url} for team {me.team} ({', '.join(me.scopes)}). Saved in {path}.")
 
 
-@main.command()
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", required=True, help="team/adapter")
-@click.option("--base-model", help="Base model, where the upload does not say.")
-@click.option("--promote", is_flag=True, help="Make it live once it is ready.")
-@click.option("--message", "-m", default="", help="What changed.")
-@click.option("--wait/--no-wait", default=True, help="Wait for the verdict (default).")
-@click.option("--timeout", "timeout_s", default=180.0, show_default=True, help="Seconds to wait for the verdict.")
-@json_option
-@click.pass_obj
-@guarded
-def push(
-    connect: Callable[[], Shoal],
-    path: Path,
-    name: str,
-    base_model: str | None,
-    promote: bool,
-    message: str,
-    wait: bool,
-    timeout_s: float,
-    as_json: bool,
-) -> None:
-    """Upload a LoRA folder, archive or file as the next version of an adapter."""
-    with connect() as shoal:
-        with render.upload_progress(quiet=as_json) as progress:
-            version = shoal.push(
-                path, name=name, base_model=base_model, promote=promote, message=message, progress=progress
-            )
-        if wait:
-            version = shoal.wait(version, timeout_s=timeout_s)
-    if as_json:
-        render.print_json(version)
-    else:
-        render.print_version(version)
-    sys.exit(_push_exit(version, wait=wait))
-
-
-def _push_exit(version: VersionInfo, *, wait: bool) -> int:
-    if version.state == "ready" or (not wait and not version.settled):
-        return 0
-    return EXIT_REJECTED
+main.add_command(push)
 
 
 @main.command()

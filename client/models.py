@@ -19,11 +19,24 @@ class ReportRow(msgspec.Struct, frozen=True):
     todo: str = ""
 
 
+class Question(msgspec.Struct, frozen=True):
+    """The one fact that ``needs_input`` asks for."""
+
+    field: str
+    text: str
+    choices: list[str] = []
+
+    @property
+    def option(self) -> str:
+        """The option of ``shoal push`` that answers it."""
+        return f"--{self.field.replace('_', '-')}"
+
+
 class Report(msgspec.Struct, frozen=True):
     """Rows of a validation, and the question where one is asked."""
 
     rows: list[ReportRow] = []
-    question: dict[str, Any] | None = None
+    question: Question | None = None
 
 
 class VersionInfo(msgspec.Struct, frozen=True):
@@ -51,9 +64,39 @@ class VersionInfo(msgspec.Struct, frozen=True):
         return f"{self.name}@{self.number}"
 
     @property
+    def question(self) -> Question | None:
+        """What is asked, if anything."""
+        return self.report.question if self.report is not None else None
+
+    @property
     def settled(self) -> bool:
         """Whether validation has come to an end or waits for a person."""
         return self.state in FINAL_STATES
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One measured model: ``new``, ``live`` or ``base``."""
+
+    role: str
+    name: str
+    metrics: dict[str, float] = {}
+    problem: str = ""
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """What the uploader's own rows say of a version."""
+
+    state: str
+    kind: str = ""
+    rows: int = 0
+    results: list[Measured] = []
+    decision: str = ""
+    error: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was measured, or cannot be."""
+        return self.state in {"done", "failed"}
 
 
 class AdapterSummary(msgspec.Struct, frozen=True):

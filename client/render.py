@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from client.models import Figures, ReportRow, VersionInfo, WorkerInfo
+from client.models import Evaluation, Figures, Question, ReportRow, VersionInfo, WorkerInfo
 from client.similarity import Answer, Comparison
 from client.uploading import Progress
 
@@ -32,13 +33,21 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How an upload shows itself: ``progress`` gets sent and total bytes, ``note`` a line where something happens."""
+
+    progress: Progress | None
+    note: Callable[[str], None]
+
+
 @contextlib.contextmanager
-def upload_progress(*, quiet: bool) -> Iterator[Progress | None]:
+def upload_progress(*, quiet: bool) -> Iterator[Shown]:
     """A bar on a terminal, a line every tenth elsewhere, nothing when ``quiet``."""
     if quiet:
-        yield None
+        yield Shown(None, lambda text: None)
     elif not sys.stderr.isatty():
-        yield _plain_progress()
+        yield Shown(_plain_progress(), lambda text: click.echo(text, err=True))
     else:
         columns = (
             TextColumn("sending"),
@@ -49,7 +58,11 @@ def upload_progress(*, quiet: bool) -> Iterator[Progress | None]:
         )
         with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("sending", total=None)
-            yield lambda sent, total: bar.update(task, completed=sent, total=total)
+
+            def move(sent: int, total: int) -> None:
+                bar.update(task, completed=sent, total=total)
+
+            yield Shown(move, lambda text: bar.console.print(_plain(text)))
 
 
 def _plain_progress() -> Progress:
@@ -78,9 +91,32 @@ def print_version(version: VersionInfo) -> None:
     if version.digest:
         line += f", digest {version.digest[:12]}, served {version.mode}"
     out.print(line)
-    if version.state == "needs_input" and version.report and version.report.question:
-        question = version.report.question
-        out.print(f"{question.get('text')}  Choices: {', '.join(question.get('choices', []))}")
+    if version.state == "needs_input" and version.question is not None:
+        _print_question(version.question)
+
+
+def _print_question(question: Question) -> None:
+    out = console()
+    out.print(_plain(question.text))
+    for choice in question.choices:
+        out.print(f"  {question.option} {_plain(choice)}")
+    out.print(f"Run the same command again with {question.option}, or answer on the adapter's page.")
+
+
+def print_evaluation(found: Evaluation) -> None:
+    """One line for each measured model, then the decision."""
+    out = console()
+    names = sorted({name for row in found.results for name in row.metrics})
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("measured", "model", *names):
+        table.add_column(head, justify="right" if head in names else "left")
+    for row in found.results:
+        figures = [f"{row.metrics[name]:.4f}" if name in row.metrics else "—" for name in names]
+        table.add_row(row.role, _plain(row.name + (f": {row.problem}" if row.problem else "")), *figures)
+    if found.results:
+        out.print(table)
+    line = found.error or found.decision or f"{found.rows} rows measured"
+    out.print(f"evaluation {found.state}: {_plain(line)}")
 
 
 def verdict_table(rows: list[ReportRow]) -> Table:

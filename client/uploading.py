@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from client.packing import LocalFile, Package, collect
+from client.packing import LocalFile, Package
 
 Progress = Callable[[int, int], None]
 CHUNK_BYTES = 256 * 1024
@@ -19,8 +18,10 @@ class MultipartBody:
 
     package: Package
     fields: dict[str, str]
-    boundary: str
-    progress: Progress | None
+    boundary: str = field(default_factory=lambda: secrets.token_hex(16))
+    progress: Progress | None = None
+    # rows to measure the version on
+    evaluation: LocalFile | None = None
 
     def headers(self) -> dict[str, str]:
         """Type and exact length, so that the server can refuse before the bytes travel."""
@@ -31,10 +32,10 @@ class MultipartBody:
 
     def stream(self) -> Iterator[bytes]:
         """Chunks of the body."""
-        sent, total = 0, self.package.size_bytes
+        sent, total = 0, sum(file.size_bytes for _, file in self._files())
         yield self._head()
-        for file in self.package.files:
-            yield self._file_head(file)
+        for name, file in self._files():
+            yield self._file_head(name, file)
             left = file.size_bytes
             with file.path.open("rb") as source:
                 while left and (chunk := source.read(min(CHUNK_BYTES, left))):
@@ -47,8 +48,13 @@ class MultipartBody:
         yield self._tail()
 
     def _length(self) -> int:
-        parts = sum(len(self._file_head(file)) + file.size_bytes + 2 for file in self.package.files)
+        parts = sum(len(self._file_head(name, file)) + file.size_bytes + 2 for name, file in self._files())
         return len(self._head()) + parts + len(self._tail())
+
+    def _files(self) -> list[tuple[str, LocalFile]]:
+        """Each file with the field it goes into."""
+        own = [("files[]", file) for file in self.package.files]
+        return own if self.evaluation is None else [*own, ("evaluation", self.evaluation)]
 
     def _head(self) -> bytes:
         fields = [*self.fields.items(), *(("paths[]", file.name) for file in self.package.files)]
@@ -57,17 +63,12 @@ class MultipartBody:
             for name, value in fields
         ).encode()
 
-    def _file_head(self, file: LocalFile) -> bytes:
+    def _file_head(self, name: str, file: LocalFile) -> bytes:
         quoted = file.path.name.replace("\\", "%5C").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
         return (
-            f'--{self.boundary}\r\nContent-Disposition: form-data; name="files[]"; filename="{quoted}"\r\n'
+            f'--{self.boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{quoted}"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         ).encode()
 
     def _tail(self) -> bytes:
         return f"--{self.boundary}--\r\n".encode()
-
-
-def multipart(path: Path, fields: dict[str, str], progress: Progress | None = None) -> MultipartBody:
-    """The body that uploads ``path`` with ``fields``. Raises ``ClientError`` when there is nothing to send."""
-    return MultipartBody(collect(path), fields, secrets.token_hex(16), progress)

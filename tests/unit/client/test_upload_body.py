@@ -10,7 +10,7 @@ import pytest
 
 from client.errors import ClientError
 from client.packing import collect
-from client.uploading import multipart
+from client.uploading import MultipartBody
 
 
 def _parts(headers: dict[str, str], body: bytes) -> list[tuple[str, str | None, bytes]]:
@@ -33,7 +33,11 @@ def test_body_round_trip_and_length(tmp_path: Path) -> None:
     (tmp_path / "sub" / 'od"d.safetensors').write_bytes(bytes(range(256)) * 2500)
     seen: list[tuple[int, int]] = []
 
-    body = multipart(tmp_path, {"name": "a/b", "message": "größer"}, lambda sent, total: seen.append((sent, total)))
+    body = MultipartBody(
+        collect(tmp_path),
+        {"name": "a/b", "message": "größer"},
+        progress=lambda sent, total: seen.append((sent, total)),
+    )
     data = b"".join(body.stream())
 
     assert body.headers()["Content-Length"] == str(len(data))
@@ -52,7 +56,7 @@ def test_body_round_trip_and_length(tmp_path: Path) -> None:
 def test_a_file_that_grows_while_it_is_sent_keeps_the_promised_length(tmp_path: Path) -> None:
     file = tmp_path / "adapter_model.safetensors"
     file.write_bytes(b"x" * 10)
-    body = multipart(file, {"name": "a/b"})
+    body = MultipartBody(collect(file), {"name": "a/b"})
     file.write_bytes(b"x" * 1000)
 
     assert len(b"".join(body.stream())) == int(body.headers()["Content-Length"])
