@@ -46,6 +46,23 @@ class States:
         )
 
 
+class _BodyOutput:
+    """What a body returns, for classes that read it by name or by place; what it did not make is ``None``."""
+
+    def __init__(self, states: States) -> None:
+        self.last_hidden_state = states.hidden
+        self.pooler_output = states.pooled
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+    def __getitem__(self, place: int) -> Tensor:
+        found = (self.last_hidden_state, self.pooler_output)[place]
+        if found is None:
+            raise RuntimeError("a task head reads a pooler's output, and the model has no pooler")
+        return found
+
+
 class _Given(nn.Module):
     """Stands where a head's class holds its body."""
 
@@ -53,12 +70,10 @@ class _Given(nn.Module):
         super().__init__()
         self.states: States | None = None
 
-    def forward(self, *_: Any, **__: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
+    def forward(self, *_: Any, **__: Any) -> _BodyOutput:
         if self.states is None:
             raise RuntimeError("a task head ran without states")
-        return BaseModelOutputWithPooling(last_hidden_state=self.states.hidden, pooler_output=self.states.pooled)
+        return _BodyOutput(self.states)
 
 
 def head_class(task: Task) -> Any:
