@@ -110,9 +110,11 @@ def version_rows() -> QuerySet[Version]:
     )
 
 
-def events_of(principal: Principal, *, adapter: str = "", kind: str = "") -> QuerySet[Event]:
-    """Events of the principal's teams, newest first; of one adapter and its versions when it is named. Operators also
-    see what belongs to no team: the workers'."""
+def events_of(
+    principal: Principal, *, adapter: str = "", kind: str = "", team: str = "", actor: str = ""
+) -> QuerySet[Event]:
+    """Events of the principal's teams, newest first; of one adapter and its versions when it is named. ``kind`` is a
+    kind or its first word (``alias`` for ``alias.moved``). Operators also see what belongs to no team: the workers'."""
     seen = Q(team_id__in=principal.team_ids)
     if principal.operator:
         seen |= Q(team=None)
@@ -120,7 +122,11 @@ def events_of(principal: Principal, *, adapter: str = "", kind: str = "") -> Que
     if adapter:
         rows = rows.filter(Q(subject=adapter) | Q(subject__startswith=f"{adapter}@"))
     if kind:
-        rows = rows.filter(kind=kind)
+        rows = rows.filter(Q(kind=kind) | Q(kind__startswith=f"{kind}."))
+    if team:
+        rows = rows.filter(team__name=team)
+    if actor:
+        rows = rows.filter(actor__username=actor)
     return rows
 
 

@@ -29,6 +29,20 @@ USE_NOTED_EVERY_S = 60
 
 
 @dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """What the gateway allows a key at once and a minute; ``None`` is no limit."""
+
+    max_in_flight: int | None = None
+    requests_per_minute: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.max_in_flight or 'any number'} in flight, {self.requests_per_minute or 'any number'} a minute"
+
+
+UNLIMITED = KeyLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class IssuedKey:
     """A new key; ``secret`` is known here and never again."""
 
@@ -73,6 +87,7 @@ def issue_api_key(
     actor: User | None = None,
     expires_at: datetime | None = None,
     granted: frozenset[Scope] | None = None,
+    limits: KeyLimits = UNLIMITED,
 ) -> IssuedKey:
     """A new API key of ``team``; its secret is returned once.
 
@@ -99,6 +114,8 @@ def issue_api_key(
             sha256=hash_secret(secret),
             scopes=sorted({scope.value for scope in scopes}),
             expires_at=expires_at,
+            max_in_flight=limits.max_in_flight,
+            requests_per_minute=limits.requests_per_minute,
         )
         record_event(
             kind="key.issued",
@@ -109,6 +126,32 @@ def issue_api_key(
         )
         enqueue_outbox(bucket=KEYS_BUCKET, key=key.sha256)
     return IssuedKey(key, secret)
+
+
+def change_api_key(
+    *, key: ApiKey, name: str, expires_at: datetime | None, limits: KeyLimits, actor: User | None = None
+) -> bool:
+    """Give ``key`` another name, end or limits; ``False`` when it is revoked. Its scopes never change."""
+    values = {
+        "name": name[:100],
+        "expires_at": expires_at,
+        "max_in_flight": limits.max_in_flight,
+        "requests_per_minute": limits.requests_per_minute,
+    }
+    with transaction.atomic():
+        changed = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(**values)
+        if changed:
+            for field, value in values.items():
+                setattr(key, field, value)
+            record_event(
+                kind="key.changed",
+                subject=f"key {key.prefix}",
+                message=f"API key {key.name} changed: {limits}",
+                team=key.team,
+                actor=actor,
+            )
+            enqueue_outbox(bucket=KEYS_BUCKET, key=key.sha256)
+    return bool(changed)
 
 
 def revoke_api_key(*, key: ApiKey, actor: User | None = None) -> bool:

@@ -29,7 +29,7 @@ from wire.registry import Scope
 class MeasuredBody(serializers.Serializer[Any]):
     """One measured model. ``metrics`` is empty where ``problem`` says why."""
 
-    role = serializers.ChoiceField(choices=["new", "live", "base"])
+    role = serializers.CharField(help_text="`new`, `live` or `base`.")
     name = serializers.CharField()
     metrics = serializers.DictField(child=serializers.FloatField())
     problem = serializers.CharField(allow_blank=True)
@@ -81,14 +81,15 @@ class EvaluationListView(ListAPIView[EvaluationRun]):
     def post(self, request: Request, team: str, name: str, number: int) -> Response:
         """Have the version, what is live now and the base model measured on rows of yours: retrieval pairs
         (`query`, `positive`), labelled texts (`text`, `label`) or prompts (`prompt`, `expected`)."""
+        principal = principal_of(request)
+        version = get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number)
         data = cast("dict[str, Any]", request.data)
         raise_upload_error(request._request.META)
         form = EvaluationForm(data={key: data[key] for key in ("rows", "promote_if_better") if key in data})
         form.is_valid(raise_exception=True)
         rows = b"\n".join(encode_json(row) for row in form.validated_data.get("rows", []))
-        principal = principal_of(request)
         run = attach_evaluation(
-            version=get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number),
+            version=version,
             data=rows or take_evaluation(request.FILES),
             promote_if_better=form.validated_data["promote_if_better"],
             actor=principal.user,

@@ -139,8 +139,9 @@ class CompareView(APIView):
     )
     def get(self, request: Request, team: str, name: str, number: int) -> Response:
         """Configuration, content, report, evaluation and the last day's figures, line by line."""
+        adapter = get_adapter(principal_of(request), team, name)
         other = request.query_params.get("with", "")
         if not other.isascii() or not other.isdigit() or len(other) > 9:
             raise ShoalError(Code.INVALID_REQUEST, "`with` is the number of another version.", param="with")
-        lines = compare_versions(get_adapter(principal_of(request), team, name), number, int(other))
+        lines = compare_versions(adapter, number, int(other))
         return Response(ComparisonBody({"before": number, "after": int(other), "lines": lines}).data)

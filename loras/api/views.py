@@ -205,10 +205,10 @@ class AnswerView(APIView):
     @extend_schema(request=AnswerForm, responses={202: VersionBody, **CHANGES})
     def post(self, request: Request, team: str, name: str, number: int) -> Response:
         """Answer the question; the version is validated again."""
-        form = AnswerForm(data=request.data)
-        form.is_valid(raise_exception=True)
         principal = principal_of(request)
         version = get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number)
+        form = AnswerForm(data=request.data)
+        form.is_valid(raise_exception=True)
         answer_question(version=version, actor=principal.user, **form.validated_data)
         return version_answer(request, version, status=202)
 
@@ -221,11 +221,12 @@ class AliasView(APIView):
     @extend_schema(request=AliasForm, responses={200: AdapterBody, **CHANGES})
     def put(self, request: Request, team: str, name: str, alias: str) -> Response:
         """Point it at a version or a split; 409 with the current value when `expect` is stale."""
+        principal = principal_of(request)
+        adapter = get_adapter(principal, team, name, scope=Scope.PUSH)
         form = AliasForm(data=request.data)
         form.is_valid(raise_exception=True)
-        principal = principal_of(request)
         move_alias(
-            adapter=get_adapter(principal, team, name, scope=Scope.PUSH),
+            adapter=adapter,
             alias=alias,
             split=read_split(form.validated_data),
             expect=read_expect(form.validated_data),
@@ -251,9 +252,9 @@ class RollbackView(APIView):
     @extend_schema(request=RollbackForm, responses={200: AdapterBody, **CHANGES})
     def post(self, request: Request, team: str, name: str) -> Response:
         """Move `live` (or another alias) back to what it served before."""
-        form = RollbackForm(data=request.data)
-        form.is_valid(raise_exception=True)
         principal = principal_of(request)
         adapter = get_adapter(principal, team, name, scope=Scope.PUSH)
+        form = RollbackForm(data=request.data)
+        form.is_valid(raise_exception=True)
         rollback(adapter=adapter, alias=form.validated_data["alias"], actor=principal.user)
         return adapter_answer(request, team, name)

@@ -13,10 +13,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.accounts.api.permissions import principal_of
-from controlplane.accounts.api.serializers import KeyBody, KeyForm, MeBody, NewKeyBody
+from controlplane.accounts.api.serializers import KeyBody, KeyChangeForm, KeyForm, MeBody, NewKeyBody
 from controlplane.accounts.models import ApiKey, Team
 from controlplane.accounts.principal import Principal
-from controlplane.accounts.services import issue_api_key, revoke_api_key
+from controlplane.accounts.services import KeyLimits, change_api_key, issue_api_key, revoke_api_key
 from controlplane.api.schema import ErrorBody
 from wire.errors import Code, ShoalError
 from wire.registry import Scope
@@ -48,6 +48,7 @@ class KeyListView(ListAPIView[ApiKey]):
             expires_at=wanted.get("expires_at"),
             actor=principal.user,
             granted=principal.grantable(team.pk),
+            limits=KeyLimits(wanted.get("max_in_flight"), wanted.get("requests_per_minute")),
         )
         return Response({**KeyBody(issued.key).data, "secret": issued.secret}, status=201)
 
@@ -55,17 +56,34 @@ class KeyListView(ListAPIView[ApiKey]):
 class KeyView(APIView):
     """One API key."""
 
-    scopes = {"DELETE": Scope.ADMIN}
+    scopes = {"DELETE": Scope.ADMIN, "PATCH": Scope.ADMIN}
+
+    @extend_schema(request=KeyChangeForm, responses={200: KeyBody, **ERRORS, 409: ErrorBody})
+    def patch(self, request: Request, key_id: int) -> Response:
+        """Change its name, end or limits; gateways know within a second. What is left out stays."""
+        principal, key = principal_of(request), _own_key(principal_of(request), key_id)
+        form = KeyChangeForm(data=request.data)
+        form.is_valid(raise_exception=True)
+        wanted = form.validated_data
+        changed = change_api_key(
+            key=key,
+            name=wanted.get("name", key.name),
+            expires_at=wanted.get("expires_at", key.expires_at),
+            limits=KeyLimits(
+                wanted.get("max_in_flight", key.max_in_flight),
+                wanted.get("requests_per_minute", key.requests_per_minute),
+            ),
+            actor=principal.user,
+        )
+        if not changed:
+            raise ShoalError(Code.CONFLICT, f"The key {key.prefix}… is revoked.", hint="Make a new one.")
+        return Response(KeyBody(key).data)
 
     @extend_schema(responses={204: None, **ERRORS})
     def delete(self, request: Request, key_id: int) -> Response:
         """Revoke a key; gateways forget it within a second."""
         principal = principal_of(request)
-        key = ApiKey.objects.filter(pk=key_id, team_id__in=principal.team_ids).select_related("team").first()
-        if key is None:
-            raise ShoalError(Code.NOT_FOUND, f"There is no API key {key_id} for you.")
-        principal.team(key.team.name, Scope.ADMIN)
-        revoke_api_key(key=key, actor=principal.user)
+        revoke_api_key(key=_own_key(principal, key_id), actor=principal.user)
         return Response(status=204)
 
 
@@ -79,6 +97,14 @@ class MeView(APIView):
     def get(self, request: Request) -> Response:
         """Teams and scopes of the key or person that asks, and where inference requests go."""
         return Response(MeBody(_me(principal_of(request))).data)
+
+
+def _own_key(principal: Principal, key_id: int) -> ApiKey:
+    key = ApiKey.objects.filter(pk=key_id, team_id__in=principal.team_ids).select_related("team", "created_by").first()
+    if key is None:
+        raise ShoalError(Code.NOT_FOUND, f"There is no API key {key_id} for you.")
+    principal.team(key.team.name, Scope.ADMIN)
+    return key
 
 
 def _me(principal: Principal) -> dict[str, Any]:

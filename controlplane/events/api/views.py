@@ -16,6 +16,8 @@ from controlplane.events.models import Event
 from loras.queries import events_of
 from wire.registry import Scope
 
+FILTERS = ("adapter", "kind", "team", "actor")
+
 
 class EventBody(serializers.Serializer[Event]):
     """One event. ``subject`` is what it happened to: an adapter, ``team/adapter@3``, a key."""
@@ -24,7 +26,7 @@ class EventBody(serializers.Serializer[Event]):
     kind = serializers.CharField()
     subject = serializers.CharField()
     message = serializers.CharField()
-    team = serializers.CharField(source="team.name")
+    team = serializers.CharField(source="team.name", default=None, allow_null=True)
     actor = serializers.SerializerMethodField()
     data = serializers.DictField()  # type: ignore[assignment]
     created_at = serializers.DateTimeField()
@@ -41,9 +43,10 @@ class EventListView(ListAPIView[Event]):
 
     def get_queryset(self) -> QuerySet[Event]:
         wanted = self.request.query_params
-        return events_of(principal_of(self.request), adapter=wanted.get("adapter", ""), kind=wanted.get("kind", ""))
+        return events_of(principal_of(self.request), **{name: wanted.get(name, "") for name in FILTERS})
 
-    @extend_schema(parameters=[OpenApiParameter("adapter", str), OpenApiParameter("kind", str)])
+    @extend_schema(parameters=[OpenApiParameter(name, str) for name in FILTERS])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Page through events; `adapter` (team/adapter) limits them to one adapter and its versions."""
+        """Page through events. `adapter` (team/adapter) limits them to one adapter and its versions, `kind` is a kind
+        or its first word, `actor` a user name."""
         return super().get(request, *args, **kwargs)
