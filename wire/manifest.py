@@ -63,12 +63,14 @@ class Manifest(msgspec.Struct, frozen=True):
 class Blueprint(msgspec.Struct, frozen=True):
     """What a fine-tune's own configuration implies, made by the worker package without its weights' numbers.
 
-    ``tensors`` are all that the architecture's class holds, under its own names and in storage order; ``optional`` are
-    those of them that may be absent from its files: tied to another, or made anew when the model is built. ``prefix``
-    is the attribute under which classes with a head hold this family's body (``bert``, ``model``, …).
+    ``tensors`` are all that the architecture's class holds, under its own names and in storage order. ``optional`` are
+    those of them that may be absent from its files; of each group of ``tied`` ones, which share their numbers, files
+    hold at least one. ``prefix`` is the attribute under which classes with a head hold this family's body (``bert``,
+    ``model``, …).
     """
 
     manifest: Manifest
     tensors: list[HeadTensor]
     optional: list[str]
+    tied: list[list[str]]
     prefix: str = ""

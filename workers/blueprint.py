@@ -31,11 +31,11 @@ def make_blueprint(folder: Path) -> Blueprint:
     ignored = [re.compile(pattern) for pattern in getattr(model, "_keys_to_ignore_on_load_missing", None) or []]
     optional = {name for name in state if any(pattern.search(name) for pattern in ignored)}
     optional |= {name for name in state if not headed and _UNREAD.search(name)}
-    optional |= _tied(model, list(state))
     return Blueprint(
         manifest=manifest,
         tensors=[HeadTensor(name, list(tensor.shape)) for name, tensor in state.items()],
         optional=sorted(optional),
+        tied=_tied(model),
         prefix=prefix,
     )
 
@@ -66,20 +66,17 @@ def _build(folder: Path) -> Any:
         return kind.from_config(config)
 
 
-def _tied(model: Any, names: list[str]) -> set[str]:
-    """Names that share their numbers with another, which files may hold once."""
-    seen: dict[int, str] = {}
-    tied: set[str] = set()
+def _tied(model: Any) -> list[list[str]]:
+    """Names that share their numbers."""
+    groups: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        first = seen.setdefault(id(parameter), name)
-        if first != name:
-            tied |= {first, name}
+        groups.setdefault(id(parameter), []).append(name)
+    tied = [names for names in groups.values() if len(names) > 1]
     if getattr(model.config, "tie_word_embeddings", False):
+        # building without numbers does not tie the parameters themselves
         keys = getattr(model, "_tied_weights_keys", None) or {}
-        patterns = [re.compile(pattern) for pattern in keys]
-        tied |= {name for name in names if any(pattern.search(name) for pattern in patterns)}
-    # one of each group has to be there: the embedding, which every file holds
-    return {name for name in tied if "embed" not in name and "wte" not in name and "shared" not in name}
+        tied += [[name, source] for name, source in keys.items()] if isinstance(keys, dict) else []
+    return tied
 
 
 def main(arguments: list[str] | None = None) -> int:

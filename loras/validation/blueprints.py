@@ -13,7 +13,7 @@ from loras.validation.findings import Refused, clipped, failed
 from wire.codec import WireDecodeError, decode_json
 from wire.errors import ErrorInfo
 from wire.manifest import Blueprint
-from wire.reports import Finding, Row
+from wire.reports import Finding
 
 CHECK = "Architecture"
 _TIMEOUT_S = 120
@@ -26,19 +26,20 @@ def ask_blueprint(model_dir: Path) -> Blueprint:
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise Refused(_unbuildable(f"building it takes more than {_TIMEOUT_S} s")) from error
+        raise unbuildable(f"building it takes more than {_TIMEOUT_S} s.") from error
     if done.returncode == 0:
         return decode_json(done.stdout, Blueprint)
-    reason = f"the process that built it ended with {done.returncode}"
+    reason = f"the process that built it ended with {done.returncode}."
     if done.returncode == _REFUSED_EXIT:
         try:
             reason = decode_json(done.stderr.strip().rsplit(b"\n", 1)[-1], ErrorInfo).message
         except WireDecodeError:
-            reason = "it was refused without a reason"
-    raise Refused(_unbuildable(reason))
+            reason = "it was refused without a reason."
+    raise unbuildable(reason)
 
 
-def _unbuildable(reason: str) -> Row:
+def unbuildable(reason: str) -> Refused:
+    """The refusal of a model whose class cannot be built."""
     what = f"The model that config.json describes cannot be built: {clipped(reason, limit=400)}"
     todo = "Load the folder with transformers' from_pretrained; upload what save_pretrained writes then."
-    return failed(CHECK, Finding.ARCHITECTURE_UNSUPPORTED, what, todo)
+    return Refused(failed(CHECK, Finding.ARCHITECTURE_UNSUPPORTED, what, todo))

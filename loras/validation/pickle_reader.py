@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-_MAX_INSTRUCTIONS = 1_000_000
+# a tensor takes some thirty; the largest models have a few thousand tensors
+_MAX_INSTRUCTIONS = 500_000
 # of all pickles in one file together; the numbers lie outside of them
 _MAX_READ_BYTES = 64 << 20
 _MAX_LINE_BYTES = 4_096

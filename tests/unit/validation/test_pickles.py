@@ -184,7 +184,6 @@ def spoiled_zip(**changes: Any) -> bytes:
         (spoiled_zip(deflate=True), "is compressed"),
         (spoiled_zip(_0=b"short"), "reaches beyond"),
         (spoiled_zip(_0=None), "reaches beyond"),
-        (spoiled_zip(data_pkl=b"\x80\x02" + b"(" * 2_000_000 + b"."), "instructions"),
         (spoiled_zip(data_pkl=b"\x80\x02}" + b"X\xff\xff\xff\x7f"), "bytes beside its numbers"),
         (spoiled_zip(data_pkl=b"\x80\x02}((((tttt1."), "adapter_model.bin"),
         (spoiled_zip(data_pkl=b"\x80\x02}))s."), "key"),
@@ -199,8 +198,14 @@ def test_a_view_that_repeats_its_numbers_is_not_written_out(tmp_path: Path) -> N
     refusal(pickled(saved(state)).examine(tmp_path), Finding.FORMAT_UNSUPPORTED, "'x' is a view")
 
 
-def test_a_million_nested_tuples_as_a_key_end_nothing(tmp_path: Path) -> None:
-    data = b"\x80\x02}" + b")" + b"\x85" * 500_000 + b"Ns."
+def test_the_number_of_instructions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loras.validation.pickle_reader._MAX_INSTRUCTIONS", 10_000)
+    data = spoiled_zip(data_pkl=b"\x80\x02" + b"(" * 10_001 + b".")
+    refusal(pickled(data).examine(tmp_path), Finding.FORMAT_UNSUPPORTED, "more than 10,000 instructions")
+
+
+def test_deeply_nested_tuples_as_a_key_end_nothing(tmp_path: Path) -> None:
+    data = b"\x80\x02}" + b")" + b"\x85" * 100_000 + b"Ns."
     refusal(pickled(spoiled_zip(data_pkl=data)).examine(tmp_path), Finding.FORMAT_UNSUPPORTED, "key")
 
 
