@@ -24,6 +24,8 @@ from workers.oom import is_out_of_memory
 log = structlog.get_logger("worker.generation")
 _LEAST_CHUNK = 32
 _MOST_CHUNK = 1024
+_CALM_STEPS = 64
+"""After memory was short less is computed at once; a little more is tried after so many steps without a shortage."""
 _NO_MEMORY = ErrorInfo(
     Code.OUT_OF_MEMORY,
     "The device has not enough memory for this text, even alone.",
@@ -62,6 +64,9 @@ class Generator:
         self.texts: list[Text] = []
         self._paused: list[Text] = []
         self._joined = 0
+        self._most_texts = bounds.texts
+        self._most_chunk = _MOST_CHUNK
+        self._calm_steps = _CALM_STEPS
         self._kind = kind
         self._bounds = bounds
         self._free_memory = free_memory
@@ -87,7 +92,7 @@ class Generator:
 
     def join(self, text: Text) -> bool:
         """Let a text in, in order of calls; false while there is no room for its prompt and its first tokens."""
-        if self._paused or len(self.texts) >= self._bounds.texts:
+        if self._paused or len(self.texts) >= self._most_texts:
             return False
         self._joined += 1
         text.order = self._joined
@@ -109,13 +114,10 @@ class Generator:
     def step(self) -> StepOutcome:
         """Compute one step: a token of every text that goes on, and a chunk of those that begin."""
         outcome = StepOutcome()
-        while self._paused and len(self.texts) < self._bounds.texts and self._start(self._paused[0]):
+        while self._paused and len(self.texts) < self._most_texts and self._start(self._paused[0]):
             self._paused.pop(0)
         chosen = self._choose()
-        for attempt in range(len(self.texts) + 3):
-            chosen = [(text, count) for text, count in chosen if text.lease is not None]
-            if not chosen:
-                return outcome
+        while chosen:
             feeds = [self._feed(text, count) for text, count in chosen]
             start = time.perf_counter()
             try:
@@ -123,13 +125,17 @@ class Generator:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                log.warning("out of memory", texts=len(chosen), attempt=attempt, reason=str(error)[:200])
+                log.warning("out of memory", texts=len(chosen), tokens=chosen[-1][1], reason=str(error)[:200])
             else:
                 outcome.seconds = time.perf_counter() - start
+                self._settle(chosen, feeds, logits, answers, outcome)
                 break
             # outside of the handler: the traceback would keep the failed pass's tensors alive
-            self._give_way(attempt, chosen, outcome)
-        self._settle(chosen, feeds, logits, answers, outcome)
+            if self._calm_steps < _CALM_STEPS:
+                self._give_way(chosen, outcome)
+            else:
+                self._spare()
+            self._calm_steps = 0
         return outcome
 
     def _start(self, text: Text) -> bool:
@@ -147,7 +153,7 @@ class Generator:
     def _choose(self) -> list[tuple[Text, int]]:
         """How many tokens of each text this step computes; room for them is made, the youngest yielding first."""
         going = [text for text in self.texts if text.missing == 1]
-        left = self._bounds.chunk_tokens or self._chunk(len(going))
+        left = min(self._most_chunk, self._bounds.chunk_tokens or self._chunk(len(going)))
         chosen = [(text, 1) for text in going]
         for text in self.texts:
             if text.missing > 1 and left > 0:
@@ -160,7 +166,7 @@ class Generator:
         return [(text, count) for text, count in chosen if text.lease is not None]
 
     def _chunk(self, going: int) -> int:
-        return min(_MOST_CHUNK, max(_LEAST_CHUNK, self._cost.cost.tokens_within(self._bounds.step_s) - going))
+        return max(_LEAST_CHUNK, self._cost.cost.tokens_within(self._bounds.step_s) - going)
 
     def _pause(self, text: Text) -> None:
         """Take a text's memory; its tokens stay, and it begins again with them before any other joins."""
@@ -182,16 +188,22 @@ class Generator:
         with torch.inference_mode():
             return self._kind.run(layout, self.model.adapters), layout.answers
 
-    def _give_way(self, attempt: int, chosen: Sequence[tuple[Text, int]], outcome: StepOutcome) -> None:
-        """The ladder: caches, then what is idle on the device, then one text after another, then the last one alone."""
-        if attempt == 0:
-            self.prefixes.clear()
-            self.cache.trim()
-            self._free_memory()
-        elif len(chosen) > 1:
-            self._pause(chosen[-1][0])
+    def _spare(self) -> None:
+        """First step when memory is short: what no text needs."""
+        self.prefixes.clear()
+        self.cache.trim()
+        self._free_memory()
+
+    def _give_way(self, chosen: list[tuple[Text, int]], outcome: StepOutcome) -> None:
+        """Further steps: smaller parts of prompts, then fewer texts at once, then the end of one that is alone."""
+        text, count = chosen.pop()
+        if count > 1:
+            self._most_chunk = count // 2
+            chosen.append((text, count // 2))
+        elif chosen:
+            self._pause(text)
+            self._most_texts = max(1, len(self.texts))
         else:
-            text = chosen[0][0]
             self.leave(text)
             outcome.failed.append((text, _NO_MEMORY))
 
@@ -203,6 +215,10 @@ class Generator:
         answers: Sequence[int],
         outcome: StepOutcome,
     ) -> None:
+        self._calm_steps += 1
+        if self._calm_steps % _CALM_STEPS == 0:
+            self._most_texts = min(self._bounds.texts, self._most_texts + 1)
+            self._most_chunk = min(_MOST_CHUNK, 2 * self._most_chunk)
         for text, count in chosen:
             text.computed += count
         outcome.tokens = sum(len(feed.tokens) for feed in feeds)

@@ -29,6 +29,7 @@ from workers.engine.prepare import Preparer
 from workers.engine.residents import Residents
 from workers.engine.shelf import Shelf, ShelvedModel
 from workers.engine.works import WaitingRoom, Work
+from workers.generation.generator import StepBounds
 from workers.models import LoadedModel, ModelOptions, load_model
 from workers.models.protocol import Row, RowOutput, TaskHead
 from workers.packing.host import HostTier
@@ -39,7 +40,14 @@ _decoder = msgspec.msgpack.Decoder(WorkerFrame)
 class Bench:
     """Stages as the worker's process joins them. ``model`` is loaded and listed."""
 
-    def __init__(self, record: ModelRecord, options: ModelOptions | None = None, *, batch_tokens: int = 400) -> None:
+    def __init__(
+        self,
+        record: ModelRecord,
+        options: ModelOptions | None = None,
+        *,
+        batch_tokens: int = 400,
+        step_bounds: StepBounds | None = None,
+    ) -> None:
         self.options = options or ModelOptions()
         self.room, self.shelf, self.host = WaitingRoom(room_tokens=1000), Shelf(), HostTier(1 << 24)
         self.meter, self.outbox, self.pipes = Meter(), Outbox(), Pipes()
@@ -51,7 +59,8 @@ class Bench:
         self.adapter_loader = AdapterLoader(self.room, self.shelf, self.host, self.pipes, self.answers, self.outbox)
         self.model_loader = ModelLoader(self.room, self.shelf, self.pipes, self.answers, self.outbox, self.options)
         self.device = Device(self.room, self.shelf, self.host, self.pipes, self.answers, self.outbox, self.meter,
-                             self.residents, batch_tokens=batch_tokens, batch_s=10.0)  # fmt: skip
+                             self.residents, batch_tokens=batch_tokens, batch_s=10.0,
+                             step_bounds=step_bounds)  # fmt: skip
         self.near, self.far = socket.socketpair()
         self.frames: list[WorkerFrame] = []
         self.results: dict[str, Result] = {}
@@ -161,7 +170,7 @@ class Bench:
                 with self._changed:
                     self.frames.append(frame)
                     if isinstance(frame, Results):
-                        self.results.update({result.job: result for result in frame.results})
+                        self.results.update({result.job: result for result in frame.results if result.final})
                     self._changed.notify_all()
 
 
