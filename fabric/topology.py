@@ -6,6 +6,7 @@ it cannot (storage, retention): serving on a queue with other guarantees than co
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ DEAD_MAX_AGE_S = 7 * 24 * 3600.0
 PAYLOAD_TTL_S = 600.0
 MAX_ACK_PENDING = 20_000
 MAX_WAITING_PULLS = 2_048
+# A consumer that no sidecar asks for so long is removed by the server; the next ask makes it anew.
+INACTIVE_S = 3600.0
 NAME_IN_USE = 10058
 
 _STREAM_FIELDS = (
@@ -50,6 +53,7 @@ _CONSUMER_FIELDS = (
     "deliver_policy",
     "max_ack_pending",
     "max_waiting",
+    "inactive_threshold",
 )
 _FIXED_FIELDS = frozenset({"retention", "storage", "ack_policy", "deliver_policy"})
 
@@ -92,21 +96,24 @@ async def ensure_buckets(js: JetStreamContext, settings: QueueSettings) -> None:
     await _ensure_stream(js, _payload_config(settings))
 
 
-async def ensure_consumer(js: JetStreamContext, pool: str, model: str, settings: QueueSettings) -> str:
-    """Make or update the durable pull consumer of (pool, model) on WORK; its durable name.
+async def ensure_consumer(
+    js: JetStreamContext, pool: str, model: str, settings: QueueSettings, lane: str = subjects.LANE
+) -> str:
+    """Make or update the durable pull consumer of (pool, model, lane) on WORK; its durable name.
 
     Raises ``TopologyConflict``, and ``NotFoundError`` when the stream itself is missing.
     """
-    durable = subjects.work_consumer(pool, model)
+    durable = subjects.work_consumer(pool, model, lane)
     wanted = api.ConsumerConfig(
         durable_name=durable,
-        filter_subject=subjects.work_filter(pool, model),
+        filter_subject=subjects.work(pool, model, lane),
         ack_policy=api.AckPolicy.EXPLICIT,
         deliver_policy=api.DeliverPolicy.ALL,
         ack_wait=settings.ack_wait_s,
         max_deliver=settings.max_deliver,
         max_ack_pending=MAX_ACK_PENDING,
         max_waiting=MAX_WAITING_PULLS,
+        inactive_threshold=INACTIVE_S,
     )
     try:
         existing = (await js.consumer_info(subjects.WORK_STREAM, durable)).config
@@ -125,6 +132,12 @@ async def ensure_consumer(js: JetStreamContext, pool: str, model: str, settings:
     if changed:
         log.info("changed a consumer's settings", consumer=durable, fields=changed)
     return durable
+
+
+async def delete_consumer(js: JetStreamContext, pool: str, model: str, lane: str = subjects.LANE) -> None:
+    """Remove the consumer of (pool, model, lane); no error when it is not there."""
+    with suppress(NotFoundError):
+        await js.delete_consumer(subjects.WORK_STREAM, subjects.work_consumer(pool, model, lane))
 
 
 def _work_config(settings: QueueSettings) -> api.StreamConfig:

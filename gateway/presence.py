@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from fabric.connection import Connection
 from wire import codec
 from wire.errors import Code, ShoalError
-from wire.jobs import Presence
+from wire.jobs import Presence, Task
 from wire.registry import ModelRecord
 from wire.subjects import PRESENCE_ALL
 
@@ -24,6 +24,7 @@ class PresenceBoard:
     def __init__(self, stale_s: float) -> None:
         self._stale_s = stale_s
         self._seen: dict[tuple[str, str], float] = {}
+        self._versions: dict[tuple[str, Task], float] = {}
         self._listening_since = time.monotonic()
 
     async def start(self, connection: Connection) -> None:
@@ -35,7 +36,7 @@ class PresenceBoard:
     def check(self, model: ModelRecord) -> None:
         """Raise ``ShoalError(NO_WORKER)`` when no worker offered ``model`` for too long."""
         now = time.monotonic()
-        seen = self._seen.get((model.pool, model.id))
+        seen = self._last_seen(model)
         # What was said while the connection was away is lost: a model seen before has all its time after it again.
         if seen is not None and now - max(seen, self._listening_since) <= self._stale_s:
             return
@@ -59,8 +60,18 @@ class PresenceBoard:
         now = time.monotonic()
         for model in presence.models:
             self._seen[presence.pool, model] = now
+        for task in presence.version_tasks:
+            self._versions[presence.pool, task] = now
         if len(self._seen) > KEPT_MODELS:
             self._seen = {key: at for key, at in self._seen.items() if now - at <= self._stale_s}
+
+    def _last_seen(self, model: ModelRecord) -> float | None:
+        named = self._seen.get((model.pool, model.id))
+        if not model.is_version:
+            return named
+        # Versions with weights of their own are not named one by one.
+        seen = (self._versions.get((model.pool, task)) for task in model.tasks)
+        return max((at for at in (named, *seen) if at is not None), default=None)
 
     async def _take(self, msg: Msg) -> None:
         try:

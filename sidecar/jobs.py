@@ -42,17 +42,23 @@ class Stage(StrEnum):
 @dataclass(slots=True, eq=False)
 class HeldJob:
     """``arrived`` is seconds since the epoch, ``sent`` of the loop's clock. ``kills``: workers that died while they
-    worked at this job; ``losses``: that died while they had it among others and gave no sign of working at it."""
+    worked at this job; ``losses``: that died while they had it among others and gave no sign of working at it.
+    ``digest`` is of the file its worker needs (of an adapter, or of the version that is its model), ``artifact`` that
+    file. ``begun``: a part of the answer went out; ``stolen``: it was moved once from a busy worker to an idle one."""
 
     job: Job
     delivery: Delivery
     arrived: float
+    digest: str | None = None
     stage: Stage = Stage.WAITING
     sent: float = 0.0
     artifact: Path | None = None
     attempts: int = 0
     kills: int = 0
     losses: int = 0
+    size_bytes: int = 0
+    begun: bool = False
+    stolen: bool = False
 
     @property
     def tokens(self) -> int:

@@ -7,6 +7,10 @@ from prometheus_client import Counter, Gauge, Histogram
 JOBS_RECEIVED = Counter("shoal_sidecar_jobs_received", "Jobs delivered by the queue.", ["model"])
 JOBS_ANSWERED = Counter("shoal_sidecar_jobs_answered", "Jobs answered, by error code or ok.", ["code"])
 JOBS_REQUEUED = Counter("shoal_sidecar_jobs_requeued", "Jobs put back into the local queue.", ["reason"])
+JOBS_STOLEN = Counter("shoal_sidecar_jobs_stolen", "Unbegun jobs that went from a busy to an idle worker.")
+DIGESTS_REFUSED = Counter(
+    "shoal_sidecar_digests_refused", "Versions refused for a while since their jobs kill workers."
+)
 JOBS_DEAD = Counter("shoal_sidecar_jobs_dead", "Jobs kept in the DEAD stream.", ["reason"])
 JOBS_RETURNED = Counter("shoal_sidecar_jobs_returned", "Jobs handed back for other machines to run.", ["reason"])
 DUPLICATES = Counter("shoal_sidecar_duplicate_deliveries", "Deliveries of jobs already held or answered here.")

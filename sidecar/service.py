@@ -20,13 +20,16 @@ from sidecar.broker.dead import Undertaker
 from sidecar.broker.link import Link
 from sidecar.broker.outbox import Outbox
 from sidecar.broker.puller import Appetite, Puller
+from sidecar.broker.removed import RemovedModels
 from sidecar.commands import Commands
 from sidecar.dispatch.crew import Crew
 from sidecar.dispatch.desk import Desk
 from sidecar.dispatch.drained import DrainedWorkers
 from sidecar.dispatch.intake import Intake
 from sidecar.dispatch.upkeep import Upkeep
+from sidecar.models import PoolModels
 from sidecar.neighbours import Neighbours
+from sidecar.queueing.lanes import home_lanes
 from sidecar.settings import SidecarSettings
 from sidecar.signs import Signs
 from sidecar.sockets.listener import Listener
@@ -37,6 +40,7 @@ from wire.telemetry import WorkerSample
 log = structlog.get_logger(__name__)
 
 FLUSH_S = 2.0
+MODELS_SETTLE_S = 0.01
 
 
 class Sidecar:
@@ -80,24 +84,38 @@ class _Stages:
             settings.cache_dir, settings.cache_bytes, source, failure_memory_s=settings.failure_memory_s
         )
         self._link = Link(connection, settings.queue)
+        self._pool_models = models = PoolModels(settings.pool)
+        self._models_changed = asyncio.Event()
         self._outbox = Outbox(self._link)
         self._desk = Desk(self._link, self._outbox, self._cache, settings.machine, self._spawn)
         self._signs = Signs(connection, settings.machine, settings.pool)
-        self._neighbours = Neighbours(settings.machine, settings.pool)
+        self._neighbours = Neighbours(settings.machine, models)
         drained = DrainedWorkers(settings.socket.with_name(f"{settings.socket.name}.drained"))
         self._crew = Crew(
-            self._desk, self._cache, self._room_changed, self._forward_sample, self._neighbours.serve, drained
+            self._desk, self._cache, self._room_changed, self._forward_sample, self._neighbours.serve, drained, models
         )
+        removed = RemovedModels(settings.pool)
         self._puller = Puller(
             self._link,
             settings.pool,
             self._appetite,
             self._deliver,
+            self._home_lanes,
+            removed,
             expires_s=settings.pull_expires_s,
             stall_s=settings.stall_s,
             max_ask_jobs=settings.max_ask_jobs,
         )
-        self._intake = Intake(self._link, self._desk, settings.machine, self._spawn, self._puller.average.add)
+        self._intake = Intake(
+            self._link,
+            self._desk,
+            models,
+            removed,
+            settings.machine,
+            self._spawn,
+            self._puller.average.add,
+            self._crew.refusal,
+        )
         self._upkeep = Upkeep(
             self._desk, self._crew, self._neighbours.serve, watchdog_s=settings.watchdog_s, orphan_s=settings.orphan_s
         )
@@ -131,7 +149,8 @@ class _Stages:
             self._assign(),
             self._upkeep.run(),
             self._signs.run_telemetry(),
-            self._signs.run_presence(self._crew.servable, lambda: len(self._crew.taking)),
+            self._signs.run_presence(self._crew.roster),
+            self._follow_models(),
         ]
         for stage in stages:
             self._spawn(stage)
@@ -144,7 +163,7 @@ class _Stages:
         await self._puller.stop()
         self._upkeep.hand_back_waiting("stopping")
         self._crew.drain_all()
-        await self._signs.say_presence(frozenset(), 0)
+        await self._signs.say_presence(frozenset(), frozenset(), 0)
         limit = time.monotonic() + self._settings.drain_s
         while self._desk.held and time.monotonic() < limit:  # noqa: ASYNC110 - short, and only at the end
             await asyncio.sleep(0.02)
@@ -178,9 +197,11 @@ class _Stages:
             self._puller.wake()
 
     def _appetite(self) -> Appetite:
-        return Appetite(
-            self._crew.rooms_tokens, self._desk.queue.ready_tokens, self._crew.resident(), self._crew.servable()
-        )
+        roster = self._crew.roster
+        return Appetite(self._crew.rooms_tokens, self._desk.queue.ready_tokens, roster.resident(), roster.askable())
+
+    def _home_lanes(self, model: str) -> frozenset[str]:
+        return home_lanes(model, self._settings.machine, self._neighbours.machines(model))
 
     def _deliver(self, msg: Msg, stream: str) -> None:
         self._intake.deliver(msg, stream)
@@ -189,15 +210,25 @@ class _Stages:
         self._puller.wake()
 
     def _forward_sample(self, worker: str, sample: WorkerSample) -> None:
-        self._signs.sample(worker, sample, len(self._desk.queue), self._cache.bytes)
+        refused = self._desk.breaker.refused(time.time())
+        self._signs.sample(worker, sample, len(self._desk.queue), self._cache.bytes, refused)
 
     def _model_changed(self, name: str, record: ModelRecord | None) -> None:
-        pool = self._settings.pool
-        models = sorted((one for one in self._models.records.values() if one.pool == pool), key=lambda one: one.id)
-        if models != self._crew.models:
-            log.info("base models of the pool", pool=pool, models=[one.id for one in models], changed=name)
-            self._crew.set_models(models)
-            self._puller.set_models(frozenset(one.id for one in models))
+        self._models_changed.set()
+
+    async def _follow_models(self) -> None:
+        """Stage: takes over changes of the registry, many at once when they come together."""
+        while True:
+            await self._models_changed.wait()
+            await asyncio.sleep(MODELS_SETTLE_S)
+            self._models_changed.clear()
+            models = self._pool_models
+            if not models.set(self._models.records.values()):
+                continue
+            log.info("models of the pool changed", pool=models.pool, models=len(models.ids),
+                     base_models=[one.id for one in models.records if not one.is_version])  # fmt: skip
+            self._crew.set_models()
+            self._puller.set_models(models.ids)
 
     async def _cancel(self, msg: Msg) -> None:
         held = self._intake.cancel(msg.subject.partition(".")[2])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 
 import msgspec
 import nats.errors
 
 from fabric.connection import Connection
+from sidecar.dispatch.roster import Roster
 from wire import codec, subjects
-from wire.jobs import Presence
+from wire.jobs import Presence, Task
 from wire.telemetry import Telemetry, WorkerSample
 
 PRESENCE_S = 1.0
@@ -29,9 +29,12 @@ class Signs:
         self._samples: deque[Telemetry] = deque(maxlen=MAX_WAITING_SAMPLES)
         self._wake = asyncio.Event()
 
-    def sample(self, worker: str, sample: WorkerSample, queued_jobs: int, cached_bytes: int) -> None:
+    def sample(
+        self, worker: str, sample: WorkerSample, queued_jobs: int, cached_bytes: int, refused: dict[str, float]
+    ) -> None:
         """Forward one sample of ``worker``."""
-        self._samples.append(Telemetry(self._machine, self._pool, _renamed(sample, worker), queued_jobs, cached_bytes))
+        renamed = _renamed(sample, worker)
+        self._samples.append(Telemetry(self._machine, self._pool, renamed, queued_jobs, cached_bytes, refused))
         self._wake.set()
 
     async def run_telemetry(self) -> None:
@@ -44,16 +47,22 @@ class Signs:
                 subject = subjects.telemetry(self._machine, telemetry.sample.worker)
                 await self._publish(subject, codec.encode(telemetry))
 
-    async def run_presence(self, servable: Callable[[], frozenset[str]], workers: Callable[[], int]) -> None:
+    async def run_presence(self, roster: Roster) -> None:
         """Stage: says once a second what this machine serves."""
         while True:
-            await self.say_presence(servable(), workers())
+            models, tasks = roster.offered()
+            await self.say_presence(models, tasks, len(roster.taking))
             await asyncio.sleep(PRESENCE_S)
 
-    async def say_presence(self, models: frozenset[str], workers: int) -> None:
+    async def say_presence(self, models: frozenset[str], version_tasks: frozenset[Task], workers: int) -> None:
         """Publish presence once."""
         presence = Presence(
-            machine=self._machine, pool=self._pool, models=sorted(models), workers=workers, at=time.time()
+            machine=self._machine,
+            pool=self._pool,
+            models=sorted(models),
+            workers=workers,
+            at=time.time(),
+            version_tasks=sorted(version_tasks),
         )
         await self._publish(subjects.presence(self._machine), codec.encode(presence))
 

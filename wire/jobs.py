@@ -219,6 +219,8 @@ class DeadJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that left the queue without an answer, kept with its payload and the reason.
 
     ``raw`` is set when the message was not readable as a job: ``job`` then only names pool and model.
+    ``refused_until`` is set (seconds since the epoch) when its version is flagged: jobs of it ended several workers,
+    and the machine refuses further ones until then.
     """
 
     job: Job
@@ -227,6 +229,7 @@ class DeadJob(msgspec.Struct, frozen=True, omit_defaults=True):
     machine: str
     died: float
     raw: bytes | None = None
+    refused_until: float | None = None
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -237,10 +240,15 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Presence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Once a second from each sidecar: pool, and models its live, undrained workers serve or can load."""
+    """Once a second from each sidecar: pool, and base models its live, undrained workers serve or can load.
+
+    Versions with weights of their own are too many to be named each second: the machine serves every one of the pool
+    that does one of ``version_tasks``.
+    """
 
     machine: str
     pool: str
     models: list[str]
     workers: int
     at: float
+    version_tasks: list[Task] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 
 WORK_STREAM = "WORK"
 WORK_SUBJECTS = "work.>"
@@ -15,6 +16,7 @@ KEYS_BUCKET = "keys"
 PAYLOAD_BUCKET = "payloads"
 
 LANE = "0"
+LANES = 8
 TELEMETRY_ALL = "telemetry.>"
 PRESENCE_ALL = "presence.>"
 USAGE_ALL = "usage.*"
@@ -40,14 +42,26 @@ def work(pool: str, model: str, lane: str = LANE) -> str:
     return f"work.{encode_token(pool)}.{encode_token(model)}.{lane}"
 
 
-def work_filter(pool: str, model: str) -> str:
-    """Filter subject of the one durable consumer of (pool, model)."""
-    return f"work.{encode_token(pool)}.{encode_token(model)}.*"
+def lane_of(adapter_digest: str | None, machines: int) -> str:
+    """Lane of a job: ``0`` for base rows and while fewer than two machines serve, else 1 to ``LANES`` by adapter.
+
+    Any lane is right for any job (every machine empties all of them); the hash only keeps an adapter's jobs together.
+    """
+    if adapter_digest is None or machines < 2:
+        return LANE
+    return str(1 + zlib.crc32(adapter_digest.encode()) % LANES)
 
 
-def work_consumer(pool: str, model: str) -> str:
-    """Durable name of the pull consumer of (pool, model), shared by all sidecars. Legal in a durable name."""
-    return f"{encode_token(pool)}__{encode_token(model)}".replace("=", "~")
+def pool_work(pool: str) -> str:
+    """All subjects of jobs in ``pool``."""
+    return f"work.{encode_token(pool)}.>"
+
+
+def work_consumer(pool: str, model: str, lane: str = LANE) -> str:
+    """Durable name of the pull consumer of (pool, model, lane), shared by all sidecars. Legal in a durable name."""
+    name = f"{encode_token(pool)}__{encode_token(model)}".replace("=", "~")
+    # an encoded token never has two tildes in a row
+    return name if lane == LANE else f"{name}~~{lane}"
 
 
 def dead(pool: str, model: str) -> str:

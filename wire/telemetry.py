@@ -115,10 +115,12 @@ class WorkerSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sample as the sidecar publishes it."""
+    """A sample as the sidecar publishes it. ``refused``: versions whose jobs end workers, by digest, and until when
+    (seconds since the epoch) the machine refuses them."""
 
     machine: str
     pool: str
     sample: WorkerSample
     local_queue_jobs: int
     cached_bytes: int | None = None
+    refused: dict[str, float] = {}

@@ -10,23 +10,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import nats.errors
 import structlog
 from nats.js.errors import APIError
 
 from fabric.connection import Connection
-from fabric.topology import QueueSettings, TopologyConflict, ensure_consumer, ensure_streams
+from fabric.topology import QueueSettings, TopologyConflict, delete_consumer, ensure_consumer, ensure_streams
 from sidecar.broker.clock import ServerClock
 from wire import codec
-from wire.subjects import WORK_STREAM
+from wire.subjects import LANE, WORK_STREAM, decode_token, pool_work
 
 log = structlog.get_logger(__name__)
 
 RETRY_S = 0.25
 ROUND_TRIP_S = 1.0
 CLOCK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where jobs come from: one consumer."""
+
+    pool: str
+    model: str
+    lane: str = LANE
+
+
+class _StreamState(msgspec.Struct, frozen=True):
+    subjects: dict[str, int] | None = None
+
+
+class _StreamInfo(msgspec.Struct, frozen=True):
+    state: _StreamState = _StreamState()
 
 
 class Link:
@@ -85,9 +104,27 @@ class Link:
         self.clock.measure(str(info.get("ts", "")), sent, time.time())
         return info
 
-    async def ensure_consumer(self, pool: str, model: str) -> str:
-        """Make or update the consumer of (pool, model)."""
-        return await ensure_consumer(self.js, pool, model, self.queue)
+    async def ensure_consumer(self, source: Source) -> str:
+        """Make or update the consumer of ``source``."""
+        return await ensure_consumer(self.js, source.pool, source.model, self.queue, source.lane)
+
+    async def delete_consumer(self, source: Source) -> None:
+        """Remove the consumer of ``source``."""
+        await delete_consumer(self.js, source.pool, source.model, source.lane)
+
+    async def waiting(self, pool: str) -> dict[Source, int]:
+        """Messages in the stream for each (model, lane) of ``pool``, those included that a machine works at.
+
+        One question for all models: a registry of thousands costs no more than one of three.
+        """
+        request = codec.encode_json({"subjects_filter": pool_work(pool)})
+        response = await self.connection.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", request, timeout=5)
+        state = codec.decode_json(response.data, _StreamInfo).state
+        found = {}
+        for subject, count in (state.subjects or {}).items():
+            _, _, model, lane = subject.split(".", 3)
+            found[Source(pool, decode_token(model), lane)] = count
+        return found
 
     async def run(self) -> None:
         """Stage: verifies after every doubt until it succeeds."""

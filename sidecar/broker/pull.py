@@ -20,9 +20,9 @@ from nats.js.errors import APIError
 
 from fabric.topology import TopologyConflict
 from sidecar import metrics
-from sidecar.broker.link import Link
+from sidecar.broker.link import Link, Source
 from wire import codec
-from wire.subjects import WORK_STREAM
+from wire.subjects import LANE, WORK_STREAM
 
 log = structlog.get_logger(__name__)
 
@@ -42,15 +42,15 @@ class _Open:
 
 
 class ConsumerPull:
-    """Asks of one (pool, model).
+    """Asks of one (pool, model, lane).
 
     ``deliver`` gets each message with its stream's incarnation; ``changed`` is called when asks ended or arrived.
     """
 
-    def __init__(self, link: Link, pool: str, model: str, deliver: Deliver, changed: Callable[[], None]) -> None:
-        self.model = model
+    def __init__(self, link: Link, source: Source, deliver: Deliver, changed: Callable[[], None]) -> None:
+        self.source = source
+        self.asked = 0.0
         self._link = link
-        self._pool = pool
         self._deliver = deliver
         self._changed = changed
         self._durable = ""
@@ -71,20 +71,21 @@ class ConsumerPull:
         """Messages asked for and not delivered yet."""
         return sum(one.remaining for one in self._open.values())
 
-    async def ask(self, jobs: int, expires_s: float) -> None:
-        """Open one more request for ``jobs`` messages. Failures are logged and tried again at the next ask."""
-        now = self._now()
+    async def ask(self, jobs: int, expires_s: float, *, wait: bool = True) -> None:
+        """Open one more request for ``jobs`` messages; without ``wait`` for those alone that are there now.
+
+        Failures are logged and tried again at the next ask.
+        """
+        now = self.asked = self._now()
         if jobs <= 0 or now < self._quiet_until or not self._link.ready or len(self._open) >= MAX_OPEN_PULLS:
             return
         try:
             await self._prepare()
             self._number += 1
             heartbeat_s = min(1.0, expires_s * 0.4)
-            request = {
-                "batch": jobs,
-                "expires": int(expires_s * 1e9),
-                "idle_heartbeat": int(heartbeat_s * 1e9),
-            }
+            request: dict[str, int | bool] = {"batch": jobs, "no_wait": True}
+            if wait:
+                request = {"batch": jobs, "expires": int(expires_s * 1e9), "idle_heartbeat": int(heartbeat_s * 1e9)}
             key = str(self._number)
             if not self._open:
                 self._opened = self._heard = now
@@ -97,7 +98,7 @@ class ConsumerPull:
             metrics.PULLS_OPENED.inc()
         except (nats.errors.Error, APIError, TopologyConflict, TimeoutError, OSError) as error:
             self._quiet_until = self._now() + BACKOFF_S
-            log.warning("cannot pull, trying again", model=self.model, error=repr(error))
+            log.warning("cannot pull, trying again", source=self._name, error=repr(error))
 
     async def pending(self) -> int:
         """Messages of this consumer in the stream that were delivered to nobody; -1 when it cannot be asked."""
@@ -133,7 +134,7 @@ class ConsumerPull:
             await _drain(subscription)
 
     async def _renew(self, reason: str) -> None:
-        log.warning("deliveries stopped, asking anew from a fresh inbox", model=self.model, reason=reason,
+        log.warning("deliveries stopped, asking anew from a fresh inbox", source=self._name, reason=reason,
                     asked=self.outstanding)  # fmt: skip
         metrics.PULLS_RENEWED.labels(reason=reason).inc()
         await self.close()
@@ -143,7 +144,7 @@ class ConsumerPull:
         reconnects = self._link.connection.stats["reconnects"]
         if self._stream != self._link.stream or reconnects != self._reconnects or not self._durable:
             stream = self._link.stream
-            durable = await self._link.ensure_consumer(self._pool, self.model)
+            durable = await self._link.ensure_consumer(self.source)
             await self.close()
             self._durable, self._stream, self._reconnects = durable, stream, reconnects
         if self._subscription is None:
@@ -184,7 +185,7 @@ class ConsumerPull:
             self._link.doubt()
         if lost or status == "400" or "MaxWaiting" in description:
             self._quiet_until = self._now() + BACKOFF_S
-            log.warning("pull refused, trying again", model=self.model, status=status, description=description)
+            log.warning("pull refused, trying again", source=self._name, status=status, description=description)
         self._changed()
 
     def _end(self, key: str, pending: int) -> None:
@@ -206,6 +207,10 @@ class ConsumerPull:
         if self._open:
             self._open.clear()
             self._changed()
+
+    @property
+    def _name(self) -> str:
+        return self.source.model if self.source.lane == LANE else f"{self.source.model} lane {self.source.lane}"
 
     @staticmethod
     def _now() -> float:

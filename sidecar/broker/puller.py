@@ -1,35 +1,42 @@
 """Keeps as much asked for as the workers have room for, and no more: the queue keeps what nobody here could start.
 
-Consumers of models that a worker holds have open asks all the time. For models that no worker of this machine holds,
-a hint (``demand.>``) or a look once a second leads to an ask, after a short courtesy to machines that hold them.
+*Home* sources have open asks all the time: the home lanes of models that a worker here holds. For all others (models
+that no worker here holds, lanes at home elsewhere) a hint (``demand.>``) or a second's passing leads to one look at
+the whole stream, after a short courtesy to the machines that are at home there; what waits is then asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import nats.errors
 import structlog
+from nats.js.errors import APIError
 
-from sidecar.broker.link import Link
+from sidecar.broker.link import Link, Source
 from sidecar.broker.pull import ConsumerPull, Deliver
+from sidecar.broker.removed import RemovedModels
 from sidecar.queueing.room import TokenAverage, room_jobs, share_asks
+from wire.subjects import LANE
 
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.25
 COURTESY_S = 0.05
-COLD_LOOK_S = 1.0
+LOOK_S = 1.0
 COLD_EXPIRES_S = 1.0
 ROTATE_EXPIRES_S = 1.0
 WEIGHT_DECAY = 0.8
 COLD_SHARE = 8
+# A subscription costs little, but a registry has thousands of versions and each is cold most of the time.
+IDLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Appetite:
-    """What the machine can take now. ``rooms_tokens``: per worker; ``resident``/``servable``: base model ids."""
+    """What the machine can take now. ``rooms_tokens``: per worker; ``resident``/``servable``: ids of models."""
 
     rooms_tokens: list[int]
     ready_tokens: int
@@ -38,7 +45,7 @@ class Appetite:
 
 
 class Puller:
-    """Stage that opens pull requests for the models of a pool."""
+    """Stage that opens pull requests for the models of a pool. ``home`` gives the home lanes of a model."""
 
     def __init__(
         self,
@@ -46,6 +53,8 @@ class Puller:
         pool: str,
         appetite: Callable[[], Appetite],
         deliver: Deliver,
+        home: Callable[[str], frozenset[str]],
+        removed: RemovedModels,
         *,
         expires_s: float,
         stall_s: float,
@@ -55,20 +64,24 @@ class Puller:
         self._pool = pool
         self._appetite = appetite
         self._deliver = deliver
+        self._home = home
+        self._removed = removed
         self._expires_s = expires_s
         self._stall_s = stall_s
         self._max_ask_jobs = max_ask_jobs
         self.average = TokenAverage()
-        self._streams: dict[str, ConsumerPull] = {}
+        self._streams: dict[Source, ConsumerPull] = {}
         self._models: frozenset[str] = frozenset()
-        self._cold_due: dict[str, float] = {}
+        self._look_due = 0.0
+        self._away: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
         self._turn = 0
         self._stopping = False
 
     def set_models(self, models: frozenset[str]) -> None:
-        """Base models of the pool."""
+        """Models of the pool."""
         self._models = models
+        self._removed.set_models(models, self._now())
         self.wake()
 
     def wake(self) -> None:
@@ -76,9 +89,10 @@ class Puller:
         self._wake.set()
 
     def hint(self, model: str) -> None:
-        """Somebody published work for ``model``."""
-        due = self._now() + COURTESY_S
-        self._cold_due[model] = min(due, self._cold_due.get(model, due))
+        """Somebody published work for ``model``: worth a look if any of it can be where this machine is not at home."""
+        if self._open(Source(self._pool, model)) and len(self._home(model)) == 1 and model not in self._away:
+            return
+        self._look_due = min(self._look_due, self._now() + COURTESY_S)
         self.wake()
 
     @property
@@ -106,70 +120,83 @@ class Puller:
             now = self._now()
             if now - checked >= TICK_S:
                 checked = now
-                await self._check()
+                await self._check(now)
             await self._ask()
 
     def _next_wait(self) -> float:
-        now = self._now()
+        left = self._look_due - self._now()
         # a look that is due already waits for room, and room wakes: counting it here would spin until there is some
-        return min([TICK_S, *(due - now for due in self._cold_due.values() if due > now)])
+        return min(TICK_S, left) if left > 0 else TICK_S
 
-    async def _check(self) -> None:
-        for model in [model for model in self._streams if model not in self._models]:
-            await self._streams.pop(model).close()
+    async def _check(self, now: float) -> None:
         servable = self._appetite().servable
-        for one in list(self._streams.values()):
+        for source, one in list(self._streams.items()):
             one.weight *= WEIGHT_DECAY
-            if one.model not in servable and one.outstanding:
+            if one.outstanding and source.model not in servable and source.model in self._models:
                 # The workers are gone: what was asked for them is for other machines now.
                 await one.close()
+            if not one.outstanding and now - one.asked >= IDLE_S:
+                await self._streams.pop(source).close()
+                continue
             await one.check(self._stall_s)
 
     async def _ask(self) -> None:
         appetite = self._appetite()
         resident = appetite.resident & self._models
+        home = {Source(self._pool, model, lane) for model in resident for lane in self._home(model)}
         wanted = room_jobs(appetite.rooms_tokens, appetite.ready_tokens, self.average)
         cold = (appetite.servable & self._models) - resident
-        # Open asks would take all room for good, and a model that nobody holds would never be looked at.
-        reserve = wanted // COLD_SHARE if cold else 0
-        await self._ask_resident(resident, wanted - reserve)
-        await self._ask_cold(cold, wanted)
+        # Open asks would take all room for good, and what is at home nowhere would never be looked at.
+        reserve = wanted // COLD_SHARE if cold or any(source.lane != LANE for source in home) else 0
+        await self._ask_home(home, wanted - reserve)
+        now = self._now()
+        if wanted > 0 and now >= self._look_due and self._link.ready:
+            self._look_due = now + LOOK_S
+            await self._look(home, appetite.servable & self._models, wanted)
 
-    async def _ask_resident(self, resident: frozenset[str], wanted: int) -> None:
-        weights = {model: self._stream(model).weight for model in resident}
+    async def _ask_home(self, home: Iterable[Source], wanted: int) -> None:
+        weights = {source: self._stream(source).weight for source in home}
         rotating = 0 < wanted < len(weights)
         expires_s = ROTATE_EXPIRES_S if rotating else self._expires_s
         free = wanted - self.outstanding
         if rotating and free > 0:
             self._turn += 1
-        for model, share in share_asks(wanted, weights, self._turn).items():
-            stream = self._stream(model)
+        for source, share in share_asks(wanted, weights, self._turn).items():
+            stream = self._stream(source)
             ask = min(share - stream.outstanding, free, self._max_ask_jobs)
             if ask > 0:
                 await stream.ask(ask, expires_s)
                 free -= ask
 
-    async def _ask_cold(self, cold: frozenset[str], wanted: int) -> None:
-        now = self._now()
-        for model in list(self._cold_due):
-            if model not in cold:
-                del self._cold_due[model]
-        for model in cold:
-            due = self._cold_due.setdefault(model, now + COLD_LOOK_S)
-            if now < due or wanted <= 0 or self._stream(model).outstanding:
+    async def _look(self, home: set[Source], servable: frozenset[str], wanted: int) -> None:
+        """Ask for what waits where this machine has no open ask, and see to what waits for nobody."""
+        try:
+            waiting = await self._link.waiting(self._pool)
+        except (nats.errors.Error, APIError, TimeoutError, OSError, ValueError) as error:
+            log.info("cannot look at what waits, trying again", error=repr(error))
+            return
+        self._away = frozenset(source.model for source in waiting if source.lane != LANE)
+        for source in waiting:
+            if source in home or source.model not in servable or self._open(source):
                 continue
-            # One job at least, even beyond the room: the bound on how long a cold model can be kept waiting.
+            # One job at least, even beyond the room: the bound on how long a cold source can be kept waiting.
             free = max(1, min(wanted - self.outstanding, self._max_ask_jobs))
-            del self._cold_due[model]
-            pending = await self._stream(model).pending()
-            if pending > 0:
-                await self._stream(model).ask(min(free, pending), COLD_EXPIRES_S)
+            await self._stream(source).ask(min(free, waiting[source]), COLD_EXPIRES_S, wait=False)
+        for source in self._removed.to_empty(waiting, self._now()):
+            await self._stream(source).ask(self._max_ask_jobs, COLD_EXPIRES_S, wait=False)
+        for source in self._removed.to_delete(waiting, self._now()):
+            if (stream := self._streams.pop(source, None)) is not None:
+                await stream.close()
+            await self._removed.delete(self._link, source)
 
-    def _stream(self, model: str) -> ConsumerPull:
-        stream = self._streams.get(model)
+    def _open(self, source: Source) -> int:
+        stream = self._streams.get(source)
+        return 0 if stream is None else stream.outstanding
+
+    def _stream(self, source: Source) -> ConsumerPull:
+        stream = self._streams.get(source)
         if stream is None:
-            stream = ConsumerPull(self._link, self._pool, model, self._deliver, self.wake)
-            self._streams[model] = stream
+            stream = self._streams[source] = ConsumerPull(self._link, source, self._deliver, self.wake)
         return stream
 
     @staticmethod

@@ -14,38 +14,29 @@ from sidecar.jobs import HeldJob, Stage
 from sidecar.queueing.local import WorkerView
 from sidecar.sockets.connection import WorkerConnection
 from wire import frames
-from wire.jobs import EmbeddingInputs
-from wire.registry import ModelRecord
 
 BATCH_BYTES = 16 * 1024 * 1024
 FRAME_JOBS = 512
 # Device threads give a sign every second; one that is late gets nothing more until it is heard again.
 SILENT_S = 3.0
+# Jobs that wait on a worker for a model to load could run on others meanwhile, and fill its room for nothing.
+COLD_RATION_JOBS = 16
 
 
 @dataclass(slots=True)
 class _Pick:
-    """A worker in one pass: its view without ``idle``, and what it was given."""
+    """A worker in one pass, and what it was given."""
 
     connection: WorkerConnection
     servable: frozenset[str]
     resident: frozenset[str]
-    elsewhere: frozenset[str]
+    load_tokens: int
     jobs: list[HeldJob] = field(default_factory=list)
-    load_tokens: int = 0
     full: bool = False
 
-
-def servable_models(connection: WorkerConnection, models: Iterable[ModelRecord]) -> frozenset[str]:
-    """Base models of the pool whose tasks the worker does, less those it could not load a moment ago."""
-    now, tasks = _loop_time(), set(connection.hello.tasks)
-    return frozenset(one.id for one in models if set(one.tasks) & tasks and not connection.bars(one.id, now))
-
-
-def resident_models(connection: WorkerConnection, models: Iterable[ModelRecord]) -> frozenset[str]:
-    """Base models the worker says it holds; workers may name them by id or digest."""
-    held = frozenset(one.id for one in models if one.id in connection.models or one.digest in connection.models)
-    return held & servable_models(connection, models)
+    @property
+    def idle(self) -> bool:
+        return not self.connection.unfinished
 
 
 def gives_signs(connection: WorkerConnection) -> bool:
@@ -53,57 +44,73 @@ def gives_signs(connection: WorkerConnection) -> bool:
     return connection.silent_s(_loop_time()) < SILENT_S
 
 
-def assign(desk: Desk, connections: Iterable[WorkerConnection], models: list[ModelRecord]) -> None:
+def takes_jobs(connection: WorkerConnection) -> bool:
+    """Whether the worker can be given something now."""
+    ready = connection.open and not connection.draining and connection.room_tokens > 0
+    return ready and not connection.isolated and gives_signs(connection)
+
+
+def assign(desk: Desk, connections: Iterable[WorkerConnection]) -> None:
     """Hand over as many jobs as the workers' credit allows, and send them."""
     if not len(desk.queue):
         return
-    now = time.time()
-    picks = _picks(list(connections), models)
-    while True:
-        open_picks = [one for one in picks if not one.full]
-        if not open_picks:
-            break
+    now, loop_now = time.time(), _loop_time()
+    picks = [
+        _Pick(one, one.servable(loop_now), one.resident(loop_now), one.load_tokens)
+        for one in connections
+        if takes_jobs(one)
+    ]
+    everyone = list(connections)
+    while open_picks := [one for one in picks if not one.full]:
         pick = min(open_picks, key=lambda one: one.load_tokens)
-        held = _give(desk, pick, now)
+        was_idle = pick.idle
+        held = _give(desk, pick, picks, everyone, now)
         if held is None:
             pick.full = True
+        elif was_idle:
+            # What was kept for it may go to others, now that it has something to do.
+            for other in picks:
+                other.full = False
     for pick in picks:
-        _send(desk, pick)
+        send_jobs(pick.connection, pick.jobs)
     metrics.QUEUED_JOBS.set(len(desk.queue))
 
 
-def _picks(connections: list[WorkerConnection], models: list[ModelRecord]) -> list[_Pick]:
-    ready = [
-        one
-        for one in connections
-        if one.open and not one.draining and one.room_tokens > 0 and not one.isolated and gives_signs(one)
-    ]
-    picks = []
-    for one in ready:
-        others = (other.adapters for other in ready if other is not one)
-        picks.append(
-            _Pick(
-                connection=one,
-                servable=servable_models(one, models),
-                resident=resident_models(one, models),
-                elsewhere=frozenset().union(*others) - one.adapters,
-                load_tokens=sum(held.tokens for held in one.unfinished.values()),
-            )
-        )
-    return picks
-
-
-def _give(desk: Desk, pick: _Pick, now: float) -> HeldJob | None:
+def _view(pick: _Pick, picks: list[_Pick], everyone: list[WorkerConnection]) -> WorkerView:
     connection = pick.connection
-    if connection.room_tokens <= 0 or connection.isolated:
-        return None
-    view = WorkerView(
+    if len(everyone) == 1:
+        return WorkerView(
+            pick.servable,
+            pick.resident,
+            connection.adapters,
+            idle=pick.idle,
+            rationed=_rationed(connection, pick.resident),
+        )
+    # An idle worker leaves alone what another idle one holds; a busy one what any other with room holds.
+    holders = (one.connection for one in picks if one is not pick and (one.idle or not pick.idle))
+    others = [one for one in everyone if one is not connection and one.open and not one.draining]
+    return WorkerView(
         servable=pick.servable,
         resident_models=pick.resident,
         adapters=connection.adapters,
-        elsewhere=pick.elsewhere,
-        idle=not connection.unfinished,
+        elsewhere=frozenset().union(*(one.adapters for one in holders)) - connection.adapters,
+        idle=pick.idle,
+        models_elsewhere=frozenset().union(*(one.holds | one.jobs_of.keys() for one in others)) - pick.resident,
+        rationed=_rationed(connection, pick.resident),
     )
+
+
+def _rationed(connection: WorkerConnection, resident: frozenset[str]) -> frozenset[str]:
+    return frozenset(
+        model for model, jobs in connection.jobs_of.items() if jobs >= COLD_RATION_JOBS and model not in resident
+    )
+
+
+def _give(desk: Desk, pick: _Pick, picks: list[_Pick], everyone: list[WorkerConnection], now: float) -> HeldJob | None:
+    connection = pick.connection
+    if connection.room_tokens <= 0 or connection.isolated:
+        return None
+    view = _view(pick, picks, everyone)
     while True:
         entry = desk.queue.take(view, now)
         if entry is None:
@@ -121,35 +128,27 @@ def _give(desk: Desk, pick: _Pick, now: float) -> HeldJob | None:
     return held
 
 
-def _send(desk: Desk, pick: _Pick) -> None:
+def send_jobs(connection: WorkerConnection, jobs: list[HeldJob]) -> None:
+    """Send jobs that were counted as given, in frames of bounded size."""
     now = time.time()
     frame: list[HeldJob] = []
     size = 0
-    for held in pick.jobs:
+    for held in jobs:
         metrics.LOCAL_WAIT.observe(max(0.0, now - held.arrived))
-        job_bytes = _bytes_of(held)
-        if frame and (size + job_bytes > BATCH_BYTES or len(frame) >= FRAME_JOBS):
-            pick.connection.send(_batch(frame))
+        if frame and (size + held.size_bytes > BATCH_BYTES or len(frame) >= FRAME_JOBS):
+            connection.send(_batch(frame))
             frame, size = [], 0
         frame.append(held)
-        size += job_bytes
+        size += held.size_bytes
     if frame:
-        pick.connection.send(_batch(frame))
+        connection.send(_batch(frame))
 
 
 def _batch(frame: list[HeldJob]) -> frames.Batch:
     artifacts = {
-        held.job.adapter_digest: str(held.artifact)
-        for held in frame
-        if held.job.adapter_digest is not None and held.artifact is not None
+        held.digest: str(held.artifact) for held in frame if held.digest is not None and held.artifact is not None
     }
     return frames.Batch(jobs=[held.job for held in frame], artifacts=artifacts)
-
-
-def _bytes_of(held: HeldJob) -> int:
-    inputs = held.job.inputs
-    texts = inputs.texts if isinstance(inputs, EmbeddingInputs) else []
-    return 512 + 4 * sum(len(text) for text in texts)
 
 
 def _loop_time() -> float:

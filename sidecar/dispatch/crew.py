@@ -9,16 +9,18 @@ import structlog
 
 from sidecar import metrics
 from sidecar.artifacts.cache import ArtifactCache
-from sidecar.dispatch.assignment import assign, gives_signs, resident_models, servable_models
+from sidecar.dispatch.assignment import assign, takes_jobs
 from sidecar.dispatch.desk import Desk
 from sidecar.dispatch.drained import DrainedWorkers
+from sidecar.dispatch.roster import Roster
+from sidecar.dispatch.stealing import steal
 from sidecar.jobs import HeldJob, Stage
+from sidecar.models import PoolModels
 from sidecar.sockets.connection import WorkerConnection
 from sidecar.sockets.framing import FrameError
 from wire import codec, frames
 from wire.errors import Code, ErrorInfo
 from wire.jobs import Result
-from wire.registry import ModelRecord
 from wire.telemetry import WorkerSample
 
 log = structlog.get_logger(__name__)
@@ -45,9 +47,12 @@ class Crew:
         on_sample: Callable[[str, WorkerSample], None],
         elsewhere: Callable[[str], bool],
         drained: DrainedWorkers,
+        models: PoolModels,
     ) -> None:
         self.workers: dict[str, WorkerConnection] = {}
-        self.models: list[ModelRecord] = []
+        self._bar_reasons: dict[str, ErrorInfo] = {}
+        self.roster = Roster(self.workers, models, self._now)
+        self._models = models
         self._drained = drained
         self._desk = desk
         self._cache = cache
@@ -65,7 +70,9 @@ class Crew:
             older.close(f"worker {connection.worker} connected again")
             self._give_back(older, crashed=False, reason="replaced")
         connection.draining = connection.worker in self._drained
-        connection.send(frames.Models(models=self.models))
+        self.roster.learn(connection)
+        self.roster.changed()
+        connection.send(frames.Models(models=self._models.records))
         if connection.draining:
             connection.send(frames.Drain())
         metrics.WORKERS.set(len(self.workers))
@@ -79,8 +86,11 @@ class Crew:
         match frame:
             case frames.Pull():
                 connection.limit_tokens = max(connection.limit_tokens, frame.limit_tokens)
-                connection.models = frozenset(frame.models)
                 connection.adapters = frozenset(frame.adapters)
+                held = frozenset(frame.models)
+                if held != connection.models:
+                    connection.models = held
+                    self.roster.learn(connection)
                 self._room_changed()
             case frames.Results():
                 for result in frame.results:
@@ -101,6 +111,7 @@ class Crew:
         """The connection is over: what it had goes back to the local queue at once."""
         if self.workers.get(connection.worker) is connection:
             del self.workers[connection.worker]
+        self.roster.changed()
         connection.lost()
         metrics.WORKERS.set(len(self.workers))
         metrics.WORKERS_LOST.labels(reason="goodbye" if connection.said_goodbye else "lost").inc()
@@ -109,21 +120,35 @@ class Crew:
 
     # what the service calls
 
-    def set_models(self, models: list[ModelRecord]) -> None:
-        """Tell every worker which base models the pool has."""
-        self.models = models
+    def set_models(self) -> None:
+        """Tell every worker which models the pool has."""
+        frame = frames.Models(models=self._models.records)
         for connection in self.workers.values():
-            connection.send(frames.Models(models=models))
+            self.roster.learn(connection)
+            connection.send(frame)
+        self.roster.changed()
         self._room_changed()
 
     def assign(self) -> None:
         """Hand jobs over."""
-        assign(self._desk, self.workers.values(), self.models)
+        assign(self._desk, self.workers.values())
+
+    def steal(self) -> None:
+        """Let idle workers take over what busy ones have not begun."""
+        if len(self.workers) > 1 and steal(self._desk, self.workers.values(), self._now()):
+            self._room_changed()
+
+    def refusal(self, model: str) -> ErrorInfo | None:
+        """Why no worker of any machine runs jobs of ``model`` now, if each one here just failed to load it."""
+        if model not in self._bar_reasons or not self.roster.taking or self._elsewhere(model):
+            return None
+        return None if model in self.roster.servable() else self._bar_reasons[model]
 
     def drain(self, worker: str, *, resume: bool) -> None:
         """Give ``worker`` nothing more (or again); holds for later connections of the same id too."""
         connection = self.workers[worker]
         connection.draining = not resume
+        self.roster.changed()
         self._drained.set(worker, drained=not resume)
         connection.send(frames.Drain(resume=resume))
         self._room_changed()
@@ -133,35 +158,19 @@ class Crew:
         for connection in self.workers.values():
             connection.draining = True
             connection.send(frames.Drain())
+        self.roster.changed()
 
     def cancel(self, held: HeldJob) -> None:
         """Tell the worker that has a cancelled job."""
         for connection in self.workers.values():
             if connection.unfinished.get(held.job.id) is held:
-                del connection.unfinished[held.job.id]
+                connection.take(held.job.id)
                 connection.send(frames.Cancel(jobs=[held.job.id]))
 
     @property
     def rooms_tokens(self) -> list[int]:
         """Room of each worker that can be given something now."""
-        return [one.room_tokens for one in self.taking if not one.isolated and gives_signs(one)]
-
-    @property
-    def taking(self) -> list[WorkerConnection]:
-        """Workers that are not draining."""
-        return [one for one in self.workers.values() if one.open and not one.draining]
-
-    def servable(self) -> frozenset[str]:
-        """Base models that a live, undrained worker serves or can load."""
-        return frozenset().union(*(servable_models(one, self.models) for one in self.taking))
-
-    def answering(self) -> frozenset[str]:
-        """Those of ``servable`` whose workers give signs of life."""
-        return frozenset().union(*(servable_models(one, self.models) for one in self.taking if gives_signs(one)))
-
-    def resident(self) -> frozenset[str]:
-        """Base models that a live, undrained worker holds."""
-        return frozenset().union(*(resident_models(one, self.models) for one in self.taking))
+        return [one.room_tokens for one in self.workers.values() if takes_jobs(one)]
 
     def kill_silent(self, limit_s: float) -> None:
         """SIGKILL workers that owe a sign of life for ``limit_s``, and take their jobs back."""
@@ -189,9 +198,10 @@ class Crew:
             return  # Cancelled, or answered by another worker after this one was given up.
         if not result.final:
             if self._desk.owns(held):
+                held.begun = True
                 self._desk.outbox.say(held.job.reply, codec.encode(result))
             return
-        del connection.unfinished[result.job]
+        connection.take(result.job)
         if not self._desk.owns(held):
             return  # The deadline passed.
         error = result.error
@@ -206,12 +216,15 @@ class Crew:
     def _bar(self, connection: WorkerConnection, model: str, error: ErrorInfo) -> None:
         """Keep jobs of ``model`` away from a worker that cannot load it: failing fast, it would draw them all."""
         now = self._now()
-        if connection.bars(model, now):
+        if connection.barred.get(model, now) > now:
             return
         connection.barred[model] = now + BAR_S
+        barred = {name for one in self.workers.values() for name in one.barred}
+        self._bar_reasons = {name: why for name, why in self._bar_reasons.items() if name in barred} | {model: error}
+        self.roster.changed()
         log.error("worker cannot load a model and gets none of its jobs for a while", worker=connection.worker,
                   model=model, seconds=BAR_S, reason=error.message)  # fmt: skip
-        if model not in self.servable():
+        if model not in self.roster.servable():
             waiting = [one for one in self._desk.held.values() if one.stage is Stage.WAITING and one.job.model == model]
             for held in waiting:
                 self._pass_on(held, Result(job=held.job.id, model_digest=held.job.model_digest, error=error))
@@ -219,7 +232,7 @@ class Crew:
 
     def _pass_on(self, held: HeldJob, refusal: Result) -> None:
         """Let another worker, else another machine, run what could not be loaded here; else the refusal stands."""
-        if held.job.model in self.servable():
+        if held.job.model in self.roster.servable():
             if held.stage is not Stage.WAITING:
                 self._desk.requeue(held, "model unloadable")
         elif held.delivery.last or not self._elsewhere(held.job.model):
@@ -230,7 +243,7 @@ class Crew:
     def _retry(self, held: HeldJob, result: Result) -> None:
         held.attempts += 1
         code = Code.INTERNAL if result.error is None else result.error.code
-        digest = held.job.adapter_digest
+        digest = held.digest
         if held.attempts < MAX_ATTEMPTS:
             if code is Code.ARTIFACT_CORRUPT and digest is not None:
                 self._cache.drop(digest)
@@ -244,14 +257,14 @@ class Crew:
         log.info("worker says goodbye", worker=connection.worker, reason=frame.reason)
         connection.said_goodbye = True
         connection.draining = True
+        self.roster.changed()
         for job_id in frame.unstarted:
-            held = connection.unfinished.pop(job_id, None)
+            held = connection.take(job_id)
             if held is not None and self._desk.owns(held):
                 self._desk.requeue(held, "goodbye")
 
     def _give_back(self, connection: WorkerConnection, *, crashed: bool, reason: str) -> None:
-        unfinished, connection.unfinished = list(connection.unfinished.values()), {}
-        for held in unfinished:
+        for held in connection.take_all():
             if not self._desk.owns(held):
                 continue
             if crashed:

@@ -16,7 +16,9 @@ from sidecar.broker.dead import keep_dead
 from sidecar.broker.link import Link
 from sidecar.broker.outbox import Outbox
 from sidecar.jobs import HeldJob, Stage, Verb
-from sidecar.queueing.local import Entry, LocalQueue
+from sidecar.queueing.breaker import Breaker
+from sidecar.queueing.line import Entry
+from sidecar.queueing.local import LocalQueue
 from sidecar.queueing.memory import TimedMemory
 from wire import codec
 from wire.errors import Code, ErrorInfo, ShoalError
@@ -44,6 +46,7 @@ class Desk:
         self.changed = asyncio.Event()
         self.cancelled: TimedMemory[bool] = TimedMemory(REMEMBER_S, REMEMBER_JOBS)
         self.kills: TimedMemory[int] = TimedMemory(REMEMBER_S, REMEMBER_JOBS)
+        self.breaker = Breaker()
         self.outbox = outbox
         self._link = link
         self._cache = cache
@@ -61,13 +64,14 @@ class Desk:
             arrived=held.arrived,
             deadline=job.deadline,
             suspect=held.kills > 0,
+            tenant=job.tenant,
         )
 
     def hold(self, held: HeldJob) -> None:
         """Take responsibility for a job; its artifact stays on disk until the job is settled."""
         self.held[held.job.id] = held
-        if held.job.adapter_digest is not None:
-            self._cache.hold(held.job.adapter_digest)
+        if held.digest is not None:
+            self._cache.hold(held.digest)
         metrics.HELD_JOBS.set(len(self.held))
 
     def owns(self, held: HeldJob) -> bool:
@@ -81,8 +85,8 @@ class Desk:
         self.changed.set()
 
     def wait_for_artifact(self, held: HeldJob) -> None:
-        """Queue the job if its adapter is on disk, else park it until the download ended. One task per digest."""
-        digest = held.job.adapter_digest
+        """Queue the job if its file is on disk, else park it until the download ended. One task per digest."""
+        digest = held.digest
         path = None if digest is None else self._cache.find(digest)
         if digest is None or path is not None:
             held.artifact = path
@@ -149,8 +153,8 @@ class Desk:
         self.queue.remove(held.job.id)
         self.outbox.settle(held.delivery, verb)
         del self.held[held.job.id]
-        if held.job.adapter_digest is not None:
-            self._cache.release(held.job.adapter_digest)
+        if held.digest is not None:
+            self._cache.release(held.digest)
         metrics.HELD_JOBS.set(len(self.held))
 
     def hand_back(self, held: HeldJob, reason: str, verb: Verb = Verb.LATER) -> None:
@@ -176,16 +180,35 @@ class Desk:
         held.kills += 1
         self.kills.put(held.job.id, held.kills, time.time())
         if held.kills >= MAX_KILLS:
-            self.bury(held, f"{held.kills} workers died while they had the job, the last was {worker}")
+            reason = f"{held.kills} workers died while they had the job, the last was {worker}"
+            self._flag(held, reason)
+            self.bury(held, reason)
         elif held.delivery.last:
             self.bury(held, f"the job was delivered {held.delivery.deliveries} times and worker {worker} died with it")
         else:
             self.requeue(held, "worker lost")
 
+    def _flag(self, held: HeldJob, reason: str) -> None:
+        """Count a death against the version the job ran on; refuse what waits for it if that was one too many."""
+        until = self.breaker.died(held.digest, reason, time.time())
+        if until is None:
+            return
+        metrics.DIGESTS_REFUSED.inc()
+        log.error("version refused, its jobs kill workers", digest=held.digest, version=held.job.version,
+                  seconds=round(until - time.time()), reason=reason)  # fmt: skip
+        for other in [one for one in self.held.values() if one.digest == held.digest and one is not held]:
+            refusal = self.breaker.refusal(held.digest, time.time())
+            if other.stage is Stage.WAITING and refusal is not None:
+                self.fail(other, refusal)
+
     def requeue(self, held: HeldJob, reason: str) -> None:
         """Back into the local queue at once, at its old place."""
         metrics.JOBS_REQUEUED.labels(reason=reason).inc()
-        self.wait_for_artifact(held)
+        refusal = self.breaker.refusal(held.digest, time.time())
+        if refusal is None:
+            self.wait_for_artifact(held)
+        else:
+            self.fail(held, refusal)
 
     async def _bury(self, held: HeldJob, reason: str) -> None:
         error = ErrorInfo(
@@ -193,8 +216,14 @@ class Desk:
             f"The job was taken out of the queue: {reason}.",
             hint=f"It is kept in the stream DEAD under job id {held.job.id}.",
         )
+        now = time.time()
         dead = DeadJob(
-            job=held.job, error=error, deliveries=held.delivery.deliveries, machine=self._machine, died=time.time()
+            job=held.job,
+            error=error,
+            deliveries=held.delivery.deliveries,
+            machine=self._machine,
+            died=now,
+            refused_until=self.breaker.refused(now).get(held.digest or ""),
         )
         kept = await keep_dead(self._link, dead)
         if not self.owns(held):
@@ -213,8 +242,8 @@ class Desk:
         """Stop caring for a job without settling it; its delivery runs out by itself."""
         self.queue.remove(held.job.id)
         del self.held[held.job.id]
-        if held.job.adapter_digest is not None:
-            self._cache.release(held.job.adapter_digest)
+        if held.digest is not None:
+            self._cache.release(held.digest)
 
     async def _fetch(self, digest: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -15,11 +16,13 @@ from fabric.payloads import PayloadMissing, get_payload
 from sidecar import metrics
 from sidecar.broker.dead import keep_dead, unreadable
 from sidecar.broker.link import Link
+from sidecar.broker.removed import RemovedModels
 from sidecar.dispatch.desk import MAX_KILLS, Desk, Spawn
 from sidecar.jobs import Delivery, HeldJob, Verb
+from sidecar.models import PoolModels
 from wire import codec
 from wire.errors import Code, ErrorInfo
-from wire.jobs import EmbeddingInputs, InputsReference, Job, Result
+from wire.jobs import InputsReference, Job, Result, TaskInputs
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +37,21 @@ class _Envelope(msgspec.Struct, frozen=True):
 class Intake:
     """Callbacks of the pull inboxes and of the cancel subject."""
 
-    def __init__(self, link: Link, desk: Desk, machine: str, spawn: Spawn, count_tokens: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        desk: Desk,
+        models: PoolModels,
+        removed: RemovedModels,
+        machine: str,
+        spawn: Spawn,
+        count_tokens: Callable[[int], None],
+        refusal: Callable[[str], ErrorInfo | None],
+    ) -> None:
         self.stopping = False
+        self._models = models
+        self._removed = removed
+        self._refusal = refusal
         self._link = link
         self._desk = desk
         self._machine = machine
@@ -61,7 +77,7 @@ class Intake:
         metrics.JOBS_RECEIVED.labels(model=job.model).inc()
         self._count_tokens(job.token_estimate)
         if not self._is_duplicate(job, delivery):
-            self._admit(job, delivery)
+            self._admit(job, delivery, len(msg.data))
 
     def cancel(self, job_id: str) -> HeldJob | None:
         """Nobody waits for ``job_id`` any more; the job if it was held, settled already."""
@@ -90,7 +106,7 @@ class Intake:
             return True
         return False
 
-    def _admit(self, job: Job, delivery: Delivery) -> None:
+    def _admit(self, job: Job, delivery: Delivery, size_bytes: int) -> None:
         now = time.time()
         if self._desk.cancelled.get(job.id, now):
             self._desk.outbox.settle(delivery, Verb.ACK)
@@ -99,10 +115,22 @@ class Intake:
             metrics.JOBS_RETURNED.labels(reason="stopping").inc()
             self._desk.outbox.settle(delivery, Verb.NAK)
             return
-        held = HeldJob(job=job, delivery=delivery, arrived=now, kills=self._desk.kills.get(job.id, now) or 0)
+        held = HeldJob(
+            job=job,
+            delivery=delivery,
+            arrived=now,
+            digest=self._models.artifact_of(job),
+            kills=self._desk.kills.get(job.id, now) or 0,
+            size_bytes=size_bytes,
+        )
         self._desk.hold(held)
+        refusal = self._desk.breaker.refusal(held.digest, now) or self._refusal(job.model)
         if job.deadline <= now:
             self._desk.expire(held)
+        elif self._removed.gone(job.model, asyncio.get_running_loop().time()):
+            self._desk.fail(held, _model_removed(job.model))
+        elif refusal is not None:
+            self._desk.fail(held, refusal)
         elif held.kills >= MAX_KILLS:
             self._desk.bury(held, f"{held.kills} workers died while they had the job")
         elif isinstance(job.inputs, InputsReference):
@@ -113,10 +141,11 @@ class Intake:
 
     async def _resolve(self, held: HeldJob, reference: InputsReference) -> None:
         info: ErrorInfo | None = None
-        inputs: EmbeddingInputs | None = None
+        inputs: TaskInputs | None = None
         try:
             data = await get_payload(self._link.js, reference.name)
-            inputs = codec.decode(data, EmbeddingInputs)
+            # MyPy knows no type of types for a union; the codec takes any.
+            inputs = codec.decode(data, TaskInputs)  # type: ignore[arg-type]
         except (PayloadMissing, codec.WireDecodeError) as error:
             info = ErrorInfo(
                 Code.QUEUE_UNAVAILABLE, f"The inputs of the job are not in the payload store: {error}.",
@@ -131,6 +160,7 @@ class Intake:
             self._desk.fail(held, info or ErrorInfo(Code.INTERNAL, "The inputs of the job could not be read."))
             return
         held.job = msgspec.structs.replace(held.job, inputs=inputs)
+        held.size_bytes = reference.size_bytes
         self._desk.wait_for_artifact(held)
 
     async def _bury_unreadable(self, msg: Msg, delivery: Delivery, reason: str) -> None:
@@ -144,6 +174,13 @@ class Intake:
         else:
             self._desk.outbox.say(envelope.reply, codec.encode(Result(job=envelope.id, error=dead.error)))
         self._desk.outbox.settle(delivery, Verb.TERM)
+
+
+def _model_removed(model: str) -> ErrorInfo:
+    return ErrorInfo(
+        Code.MODEL_NOT_FOUND, f"{model} was removed while the job waited.", param="model",
+        hint="GET /v1/models lists what is there.",
+    )  # fmt: skip
 
 
 def _payload_key(job_id: str) -> str:

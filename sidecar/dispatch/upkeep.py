@@ -42,6 +42,7 @@ class Upkeep:
                 self._crew.excuse_silence(now - before)
             self._expire()
             self._hand_back_orphans(now)
+            self._crew.steal()
             if len(self._desk.queue):
                 # A job passed over for affinity becomes due by time alone.
                 self._desk.changed.set()
@@ -75,8 +76,8 @@ class Upkeep:
 
     def _hand_back_orphans(self, now: float) -> None:
         waiting = self._of_stage(Stage.WAITING)
-        servable = self._crew.servable() if waiting else frozenset()
-        answering = self._crew.answering() if waiting else frozenset()
+        servable = self._crew.roster.servable() if waiting else frozenset()
+        answering = self._crew.roster.answering() if waiting else frozenset()
         # A worker that is late with a sign of life is waited for, unless another machine could do the work.
         unserved = {
             model

@@ -1,8 +1,9 @@
-"""The queue that all devices of a machine share: first in first out per model, with bounded affinity.
+"""The queue that all devices of a machine share: fair between tenants and adapters, with bounded affinity.
 
 A worker is given jobs whose adapter it already holds before others, but nobody waits longer than ``affinity_wait_s``
-for that, and an idle worker takes whatever is first. Jobs that wait for an artifact or payload are parked: they keep
-their place in time and delay nobody.
+for that, and an idle worker takes whatever no other idle one holds. A model that another worker of the machine holds is
+not loaded a second time before its jobs have waited ``model_wait_s``, and then with a few jobs first. Jobs that wait
+for an artifact or payload are parked: they keep their place in time and delay nobody.
 """
 
 from __future__ import annotations
@@ -11,34 +12,30 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+
+from sidecar.queueing.line import Entry, Line, insert_by_arrival
 
 AFFINITY_WAIT_S = 0.05
-AFFINITY_WINDOW_JOBS = 64
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One waiting job. ``arrived`` and ``deadline`` are seconds of one clock; a suspect runs alone on its worker."""
-
-    id: str
-    model: str
-    adapter: str | None
-    tokens: int
-    arrived: float
-    deadline: float
-    suspect: bool = False
+MODEL_WAIT_S = 0.5
+SPARE_DEADLINES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What a worker can take now. ``elsewhere``: adapters resident at other workers that have room."""
+    """What a worker can take now.
+
+    ``elsewhere``: adapters resident at other workers that have room (for an idle worker: at other idle ones);
+    ``models_elsewhere``: models that other workers hold or load; ``rationed``: models that the worker still loads and
+    has enough jobs of.
+    """
 
     servable: frozenset[str]
     resident_models: frozenset[str] = frozenset()
     adapters: frozenset[str] = frozenset()
     elsewhere: frozenset[str] = frozenset()
     idle: bool = True
+    models_elsewhere: frozenset[str] = frozenset()
+    rationed: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -46,7 +43,8 @@ class LocalQueue:
     """Owner of every job that waits on this machine. One id is in the queue at most once."""
 
     affinity_wait_s: float = AFFINITY_WAIT_S
-    _lines: dict[str, deque[Entry]] = field(default_factory=dict)
+    model_wait_s: float = MODEL_WAIT_S
+    _lines: dict[str, Line] = field(default_factory=dict)
     _suspects: deque[Entry] = field(default_factory=deque)
     _parked: dict[str, list[Entry]] = field(default_factory=dict)
     _present: dict[str, Entry] = field(default_factory=dict)
@@ -111,8 +109,11 @@ class LocalQueue:
             if not self._parked[key]:
                 del self._parked[key]
             return entry
-        self._line(entry).remove(entry)
         self._ready_tokens -= entry.tokens
+        if entry.suspect:
+            self._suspects.remove(entry)
+        else:
+            self._lines[entry.model].remove(entry)
         return entry
 
     def expire(self, now: float) -> list[Entry]:
@@ -127,42 +128,47 @@ class LocalQueue:
 
     def take(self, view: WorkerView, now: float) -> Entry | None:
         """The job this worker should run next, or ``None``. While suspects wait, a worker empties itself for them."""
-        suspect = next((one for one in self._suspects if one.model in view.servable), None)
-        chosen = self._choose(view, now) if suspect is None else suspect
-        if suspect is not None and not view.idle:
+        chosen = next((one for one in self._suspects if one.model in view.servable), None)
+        if chosen is not None and not view.idle:
             return None
-        if chosen is not None:
-            self.remove(chosen.id)
+        chosen = chosen or self._choose(view, now)
+        if chosen is None:
+            return None
+        self.remove(chosen.id)
+        line = self._lines.get(chosen.model)
+        if line is not None:
+            # Shares of what is not waited for any more are nobody's: a flow that comes back starts with the present.
+            if line:
+                line.charge(chosen)
+            else:
+                del self._lines[chosen.model]
         return chosen
 
     def _choose(self, view: WorkerView, now: float) -> Entry | None:
         for line in self._ordered_lines(view, now):
-            chosen = self._choose_in(line, view, now)
+            chosen = line.next(lambda entry: self._rank(entry, view, now))
             if chosen is not None:
                 return chosen
         return None
 
-    def _ordered_lines(self, view: WorkerView, now: float) -> Iterator[deque[Entry]]:
-        lines = [line for model, line in self._lines.items() if line and model in view.servable]
+    def _ordered_lines(self, view: WorkerView, now: float) -> Iterator[Line]:
+        found: list[tuple[bool, float, Line]] = []
+        for model, line in self._lines.items():
+            if not line or model not in view.servable or model in view.rationed:
+                continue
+            oldest, resident = line.oldest, model in view.resident_models
+            if not resident and model in view.models_elsewhere and now - oldest < self.model_wait_s:
+                continue
+            found.append((not resident and now - oldest < self.affinity_wait_s, oldest, line))
+        found.sort(key=lambda one: one[:2])
+        return (line for _, _, line in found)
 
-        def rank(line: deque[Entry]) -> tuple[bool, float]:
-            head = line[0]
-            resident = head.model in view.resident_models or now - head.arrived >= self.affinity_wait_s
-            return (not resident, head.arrived)
-
-        return iter(sorted(lines, key=rank))
-
-    def _choose_in(self, line: deque[Entry], view: WorkerView, now: float) -> Entry | None:
-        head = line[0]
-        if now - head.arrived >= self.affinity_wait_s:
-            return head
-        window = list(islice(line, AFFINITY_WINDOW_JOBS))
-        for entry in window:
-            if entry.adapter is None or entry.adapter in view.adapters:
-                return entry
-        if view.idle:
-            return head
-        return next((one for one in window if one.adapter not in view.elsewhere), None)
+    def _rank(self, entry: Entry, view: WorkerView, now: float) -> int | None:
+        """0: whatever the worker holds, and what waited long enough; 1: what it would load; ``None``: not for it."""
+        adapter = entry.adapter
+        if adapter is None or adapter in view.adapters or now - entry.arrived >= self.affinity_wait_s:
+            return 0
+        return None if adapter in view.elsewhere else 1
 
     def _admit(self, entry: Entry) -> None:
         if entry.id in self._present:
@@ -170,17 +176,17 @@ class LocalQueue:
         self._present[entry.id] = entry
         self._counter += 1
         heapq.heappush(self._deadlines, (entry.deadline, self._counter, entry))
+        if len(self._deadlines) > 2 * len(self._present) + SPARE_DEADLINES:
+            # Jobs that left long before their deadline would pile up until it.
+            self._deadlines = [one for one in self._deadlines if self._present.get(one[2].id) is one[2]]
+            heapq.heapify(self._deadlines)
 
     def _enter(self, entry: Entry) -> None:
         self._ready_tokens += entry.tokens
-        line = self._line(entry)
-        if not line or line[-1].arrived <= entry.arrived:
-            line.append(entry)
-            return
-        line.insert(next(at for at, other in enumerate(line) if other.arrived > entry.arrived), entry)
-
-    def _line(self, entry: Entry) -> deque[Entry]:
-        return self._suspects if entry.suspect else self._lines.setdefault(entry.model, deque())
+        if entry.suspect:
+            insert_by_arrival(self._suspects, entry)
+        else:
+            self._lines.setdefault(entry.model, Line()).put(entry)
 
     def _take_parked(self, key: str) -> list[Entry]:
         entries = self._parked.pop(key, [])

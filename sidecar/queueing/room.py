@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 FIRST_GUESS_TOKENS = 32.0
 SMOOTHING = 0.05
+
+K = TypeVar("K")
 
 
 @dataclass(slots=True)
@@ -33,13 +36,13 @@ def room_jobs(rooms_tokens: Sequence[int], ready_tokens: int, average: TokenAver
     return average.jobs_in(total - ready_tokens)
 
 
-def share_asks(jobs: int, weights: Mapping[str, float], turn: int) -> dict[str, int]:
-    """How many jobs to ask each model's consumer for, ``jobs`` in sum at most.
+def share_asks(jobs: int, weights: Mapping[K, float], turn: int) -> dict[K, int]:
+    """How many jobs to ask each consumer for, ``jobs`` in sum at most.
 
-    Each model gets one ask, the rest goes by weight (recent deliveries). With fewer asks than models they go round
-    by ``turn``, so that every model is listened to within as many turns as there are models.
+    Each gets one ask, the rest goes by weight (recent deliveries). With fewer asks than consumers they go round by
+    ``turn``, so that every one is listened to within as many turns as there are consumers.
     """
-    names = sorted(weights)
+    names = sorted(weights, key=str)
     if jobs <= 0 or not names:
         return {}
     if jobs < len(names):

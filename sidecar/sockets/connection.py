@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from sidecar.jobs import HeldJob
@@ -22,7 +22,9 @@ class WorkerConnection:
 
     ``heard`` is the last sign of life of the device's thread, ``alive`` the last frame of any kind, ``busy_since`` when
     it got a job while it had none. ``beats`` counts frames that came while it had no jobs: after some of them silence
-    means something without jobs, too. ``barred``: until when it gets no jobs of a base model it could not load.
+    means something without jobs, too. ``barred``: until when it gets no jobs of a model it could not load. ``capable``:
+    the models whose tasks it does, ``holds``: of those in its memory. ``load_tokens`` and ``jobs_of`` count what is
+    unfinished.
     """
 
     number: int
@@ -42,6 +44,10 @@ class WorkerConnection:
     beats: int = 0
     running: frozenset[str] = frozenset()
     barred: dict[str, float] = field(default_factory=dict)
+    capable: frozenset[str] = frozenset()
+    holds: frozenset[str] = frozenset()
+    load_tokens: int = 0
+    jobs_of: Counter[str] = field(default_factory=Counter)
     closing: str = ""
     _ensured: dict[str, deque[asyncio.Future[frames.Ensured]]] = field(default_factory=dict)
 
@@ -83,9 +89,30 @@ class WorkerConnection:
         self.heard = min(now, self.heard + gap_s)
         self.alive = min(now, self.alive + gap_s)
 
-    def bars(self, model: str, now: float) -> bool:
-        """Whether the worker could not load ``model`` a moment ago."""
-        return now < self.barred.get(model, now)
+    def servable(self, now: float) -> frozenset[str]:
+        """Models of which the worker can be given jobs."""
+        if not self.barred:
+            return self.capable
+        self.barred = {model: until for model, until in self.barred.items() if now < until}
+        return self.capable - self.barred.keys()
+
+    def resident(self, now: float) -> frozenset[str]:
+        """Those of them that are in its memory."""
+        return self.holds & self.servable(now) if self.barred else self.holds
+
+    def take(self, job_id: str) -> HeldJob | None:
+        """Count a job as no longer the worker's: answered, cancelled or moved."""
+        held = self.unfinished.pop(job_id, None)
+        if held is not None:
+            self.load_tokens -= held.tokens
+            self.jobs_of[held.job.model] -= 1
+            if not self.jobs_of[held.job.model]:
+                del self.jobs_of[held.job.model]
+        return held
+
+    def take_all(self) -> list[HeldJob]:
+        """Count all jobs as no longer the worker's."""
+        return [held for job_id in list(self.unfinished) if (held := self.take(job_id)) is not None]
 
     def give(self, held: HeldJob, now: float) -> None:
         """Count a job as sent; the frame follows."""
@@ -94,6 +121,8 @@ class WorkerConnection:
         held.sent = now
         self.sent_tokens += held.tokens
         self.unfinished[held.job.id] = held
+        self.load_tokens += held.tokens
+        self.jobs_of[held.job.model] += 1
 
     def worked_at(self, held: HeldJob) -> bool:
         """Whether the worker may have been at work on ``held`` when it was last heard of.

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from fabric.topology import QueueSettings, TopologyConflict
 from sidecar import metrics
 from sidecar.broker import link as link_module
-from sidecar.broker.link import Link
+from sidecar.broker.link import Link, Source
 from sidecar.broker.pull import ConsumerPull
 from tests.integration.sidecar.conftest import Bench, until
 
@@ -23,7 +23,7 @@ class Receiver:
     def __init__(self, bench: Bench) -> None:
         self.messages: list[Msg] = []
         self.link = Link(bench.connection, QueueSettings())
-        self.pull = ConsumerPull(self.link, "default", "model-a", self._take, lambda: None)
+        self.pull = ConsumerPull(self.link, Source("default", "model-a"), self._take, lambda: None)
 
     def _take(self, msg: Msg, stream: str) -> None:
         assert stream == self.link.stream

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sidecar.queueing.local import AFFINITY_WAIT_S, Entry, LocalQueue, WorkerView
+from sidecar.queueing.line import Entry
+from sidecar.queueing.local import AFFINITY_WAIT_S, MODEL_WAIT_S, LocalQueue, WorkerView
 
 MODELS = frozenset({"a", "b"})
 NEVER = 1e9
@@ -40,10 +42,10 @@ def test_a_busy_worker_is_given_what_it_holds_first() -> None:
     assert taken(queue, busy({"y"}, {"x"}), AFFINITY_WAIT_S) == "1", "but not for longer than the bound"
 
 
-def test_an_idle_worker_takes_what_others_hold() -> None:
+def test_an_idle_worker_takes_what_no_other_idle_one_holds() -> None:
     queue = LocalQueue()
     queue.put(entry("1", adapter="x"))
-    assert taken(queue, WorkerView(MODELS, MODELS, elsewhere=frozenset({"x"})), 0.0) == "1"
+    assert taken(queue, WorkerView(MODELS, MODELS), 0.0) == "1"
 
 
 def test_a_model_that_is_not_resident_waits_briefly_for_one_that_is() -> None:
@@ -89,21 +91,61 @@ def test_parked_jobs_delay_nobody_and_return_to_their_place() -> None:
     assert len(queue) == 1
 
 
-@given(st.lists(st.tuples(st.sampled_from(["x", "y", None]), st.floats(0, 1)), max_size=40), st.data())
+FLOWS = [("t", "x"), ("t", "y"), ("t", None), ("u", "x"), ("v", None)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(FLOWS), st.floats(0, 1)), max_size=40), st.data())
 @settings(deadline=None)
-def test_no_job_waits_longer_than_those_before_it_plus_the_bound(
-    arrivals: list[tuple[str | None, float]], data: st.DataObject
+def test_an_overdue_job_waits_for_its_own_like_and_a_fair_turn_of_the_others_alone(
+    arrivals: list[tuple[tuple[str, str | None], float]], data: st.DataObject
 ) -> None:
-    """Once a job is overdue, only jobs that arrived before it may be taken before it."""
     queue = LocalQueue()
-    for number, (adapter, at) in enumerate(sorted(arrivals, key=lambda one: one[1])):
-        queue.put(entry(str(number), adapter=adapter, at=at))
+    for number, ((tenant, adapter), at) in enumerate(sorted(arrivals, key=lambda one: one[1])):
+        queue.put(Entry(str(number), "a", adapter, 10, at, NEVER, tenant=tenant))
     now = 1.0 + AFFINITY_WAIT_S
-    order = []
+    order: list[Entry] = []
     while len(queue):
         view = data.draw(st.sampled_from([IDLE, busy({"x"}, {"y"}), busy({"y"}), busy(set(), {"x", "y"})]))
-        order.append(taken(queue, view, now))
-    assert order == [str(number) for number in range(len(arrivals))]
+        found = queue.take(view, now)
+        assert found is not None, "what is overdue is anybody's"
+        order.append(found)
+    for tenant, adapter in FLOWS:
+        turns = [at for at, one in enumerate(order) if (one.tenant, one.adapter) == (tenant, adapter)]
+        assert [order[at].arrived for at in turns] == sorted(order[at].arrived for at in turns)
+    for one, other in itertools.permutations("tuv", 2):
+        mine = [at for at, entry in enumerate(order) if entry.tenant == one]
+        theirs = [at for at, entry in enumerate(order) if entry.tenant == other]
+        # While both wait, neither gets more than one job ahead.
+        for turn in range(min(len(mine), len(theirs)) - 1):
+            assert mine[turn] < theirs[turn + 1]
+
+
+def test_a_flood_of_one_tenant_does_not_shut_out_another() -> None:
+    queue = LocalQueue()
+    for number in range(1000):
+        queue.put(Entry(f"flood-{number}", "a", f"adapter-{number % 50}", 10, 0.0, NEVER, tenant="flood"))
+    for number in range(3):
+        queue.put(Entry(f"late-{number}", "a", None, 10, 5.0, NEVER, tenant="late"))
+    first = [taken(queue, IDLE, 6.0) for _ in range(7)]
+    assert {"late-0", "late-1", "late-2"} <= set(first)
+
+
+def test_adapters_of_a_tenant_take_turns() -> None:
+    queue = LocalQueue()
+    for number in range(20):
+        queue.put(entry(f"hot-{number}", adapter="hot"))
+    queue.put(entry("rare", adapter="rare", at=1.0))
+    assert "rare" in {taken(queue, IDLE, 2.0) for _ in range(2)}
+
+
+def test_a_model_that_another_worker_holds_is_not_loaded_twice_before_its_jobs_have_waited() -> None:
+    queue = LocalQueue()
+    queue.put(entry("1", model="b"))
+    cold = WorkerView(MODELS, frozenset({"a"}), models_elsewhere=frozenset({"b"}))
+    assert taken(queue, cold, MODEL_WAIT_S - 0.01) is None
+    assert taken(queue, cold, MODEL_WAIT_S) == "1"
+    queue.put(entry("2", model="b"))
+    assert taken(queue, WorkerView(MODELS, rationed=frozenset({"b"})), 9.0) is None
 
 
 @dataclass

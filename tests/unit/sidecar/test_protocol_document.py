@@ -20,7 +20,9 @@ SECTIONS = {
 }
 FRAMES = [*typing.get_args(frames.WorkerFrame), *typing.get_args(frames.SidecarFrame)]
 STRUCTS = [
-    jobs.Job, jobs.EmbeddingInputs, jobs.InputsReference, jobs.Result, jobs.EmbeddingOutputs, jobs.DeadJob, jobs.Demand,
+    jobs.Job, jobs.EmbeddingInputs, jobs.RerankInputs, jobs.ClassifyInputs, jobs.GenerateInputs, jobs.Message,
+    jobs.Sampling, jobs.InputsReference, jobs.Result, jobs.EmbeddingOutputs, jobs.RerankOutputs, jobs.ClassifyOutputs,
+    jobs.TokenClassifyOutputs, jobs.Entity, jobs.GenerateOutputs, jobs.TokenLogprob, jobs.DeadJob, jobs.Demand,
     jobs.Presence,
 ]  # fmt: skip
 PLAIN = {
@@ -39,6 +41,8 @@ def words(kind: inspect.Type) -> str:
     match kind:
         case inspect.ListType():
             return f"array of {words(kind.item_type)}"
+        case inspect.TupleType():
+            return f"pair of {' and '.join(words(one) for one in kind.item_types)}"
         case inspect.DictType():
             return f"map of {words(kind.key_type)} to {words(kind.value_type)}"
         case inspect.StructType():
