@@ -73,6 +73,8 @@ def error_headers(error: ShoalError) -> Headers:
 
 def header_value(text: str) -> bytes:
     """``text`` as a header value: Latin-1, without control characters."""
+    if text.isascii() and text.isprintable():
+        return text.encode()
     return bytes(byte if 32 <= byte != 127 else 63 for byte in text.encode("latin-1", errors="replace"))
 
 

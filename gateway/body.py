@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope
 
-from gateway.protocol import DISCARDED_BYTES, ENDED_EARLY
+from gateway.protocol import DISCARDED_BYTES, ENDED_EARLY, take_whole_body
 from wire.errors import Code, ShoalError
 
 
@@ -21,6 +21,11 @@ async def read_body(
     declared = int(content_length) if content_length is not None and content_length.isdigit() else None
     if declared is not None and declared > limit_bytes:
         raise _too_large(f"has {declared} bytes", limit_bytes, close=declared > DISCARDED_BYTES)
+    whole_body = take_whole_body(scope)
+    if whole_body is not None:
+        if len(whole_body) > limit_bytes:
+            raise _too_large(f"has {len(whole_body)} bytes", limit_bytes, close=False)
+        return whole_body
     message = await _next(scope, receive, 0, declared, timeout_s)
     first: bytes = message.get("body", b"")
     if not message.get("more_body", False):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ async def _run(plane: Plane, metrics: Metrics, order: Order, work: Work[O]) -> t
 
 
 def _job(order: Order, inputs: Inputs, token_estimate: int) -> Job:
-    job_id = uuid.uuid4().hex
+    job_id = os.urandom(16).hex()
     target = order.target
     return Job(
         id=job_id,

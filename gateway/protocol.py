@@ -1,12 +1,20 @@
-"""uvicorn's HTTP/1.1 protocol, with one addition: a body that ends early still gets its answer."""
+"""uvicorn's HTTP/1.1 protocol, with three additions for the request path.
+
+A body that ends early still gets its answer; a body that is here already is handed over without a wait; and who waits
+for the client's leaving is called, so that no task has to.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 ENDED_EARLY = "shoal.ended_early"
+_CYCLE = "shoal.cycle"
+_ON_GONE = "shoal.on_gone"
 # What a client still sends of a refused body is taken off the line up to here, so that it reads its answer.
 DISCARDED_BYTES = 16 * 1024 * 1024
 
@@ -19,6 +27,20 @@ class GatewayProtocol(HttpToolsProtocol):
     """
 
     discarded_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        """Let the application find what the server knows of its request."""
+        # uvicorn makes the cycle inside and starts its task, which runs no earlier than the loop's next turn.
+        super().on_headers_complete()
+        self.cycle.scope[_CYCLE] = self.cycle  # type: ignore[literal-required]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits for the client's leaving."""
+        super().connection_lost(exc)
+        if self.cycle is not None and not self.cycle.response_complete:
+            on_gone = cast(dict[str, Any], self.cycle.scope).get(_ON_GONE)
+            if on_gone is not None:
+                on_gone()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body; of a request that is answered already, only so much."""
@@ -37,3 +59,23 @@ class GatewayProtocol(HttpToolsProtocol):
         cycle.keep_alive = False
         cycle.message_event.set()
         return True
+
+
+def take_whole_body(scope: Scope) -> bytes | None:
+    """The request's body if all of it is here; ``None`` where it has to be awaited."""
+    cycle: RequestResponseCycle | None = scope.get(_CYCLE)
+    if cycle is None or cycle.more_body or cycle.disconnected or ENDED_EARLY in scope:
+        return None
+    body = bytes(cycle.body)
+    cycle.body = bytearray()
+    cycle.message_event.clear()
+    return body
+
+
+def call_when_gone(scope: Scope, callback: Callable[[], None]) -> None:
+    """Call ``callback`` once if the client leaves before its answer is complete, also when it has left already."""
+    cycle: RequestResponseCycle = scope[_CYCLE]
+    if cycle.disconnected:
+        callback()
+    else:
+        scope[_ON_GONE] = callback

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
+from functools import lru_cache
 
 import msgspec
 import structlog
@@ -45,6 +46,8 @@ class _Ack(msgspec.Struct, frozen=True):
     error: _AckError | None = None
 
 
+# Encoding the names costs more than the rest of publishing; a gateway sees few of them.
+_subject = lru_cache(maxsize=4096)(subjects.work)
 _ack_decoder = msgspec.json.Decoder(_Ack)
 
 
@@ -151,7 +154,7 @@ class WorkQueue:
 
     def _expect(self, job: Job, timeout_ms: int, gone: asyncio.Future[None] | None) -> Waiter:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(job, subjects.work(job.pool, job.model), codec.encode(job), loop.create_future())
+        waiter = Waiter(job, _subject(job.pool, job.model), codec.encode(job), loop.create_future())
         self._waiters[job.id] = waiter
         waiter.timers = [
             loop.call_later(job.deadline - time.time(), waiter.expire, timeout_ms),

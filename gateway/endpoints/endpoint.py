@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ class Endpoint(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         request_headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = request_id_or(request_headers.get(b"x-request-id"), uuid.uuid4().hex.encode())
+        request_id = request_id_or(request_headers.get(b"x-request-id"), os.urandom(16).hex().encode())
         exchange = Exchange(scope, receive, send, request_headers, request_id, [(b"x-request-id", request_id)])
         code: Code | None = None
         try:

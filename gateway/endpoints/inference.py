@@ -6,9 +6,8 @@ import asyncio
 import random
 import time
 from abc import abstractmethod
+from functools import partial
 from typing import Generic, Protocol, TypeVar
-
-from starlette.types import Receive
 
 from gateway.answers import Headers, answer, header_value
 from gateway.bodies.texts import TextBounds
@@ -16,6 +15,7 @@ from gateway.body import ClientGone, read_body
 from gateway.dispatch import Done, Order
 from gateway.endpoints.endpoint import Endpoint, Exchange
 from gateway.plane import Gateway, Plane
+from gateway.protocol import call_when_gone
 from gateway.routing import Target, resolve
 from gateway.settings import MAX_TIMEOUT_MS
 from wire.errors import Code, ShoalError
@@ -73,8 +73,8 @@ class Inference(Endpoint, Generic[R]):
         if plane.connection.is_connected:
             plane.presence.check(target.model)
         trace = exchange.request_headers.get(b"traceparent")
-        # Watches for the client's leaving while the jobs are out; the one task that a one-job request costs.
-        gone = asyncio.create_task(_until_gone(exchange.receive))
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call_when_gone(exchange.scope, partial(_note_gone, gone))
         order = Order(
             gateway_id=self.gateway.id,
             target=target,
@@ -87,7 +87,9 @@ class Inference(Endpoint, Generic[R]):
         try:
             await self.serve(exchange, plane, order, request)
         finally:
-            gone.cancel()
+            # Looked at in any case: asyncio complains of an exception that nobody has seen.
+            if not gone.cancel() and not gone.cancelled():
+                gone.exception()
 
     async def answer(
         self, exchange: Exchange, done: Done[O], body: bytes, *, inputs: int, tokens: int, truncated: int = 0
@@ -156,8 +158,6 @@ def _timeout_ms(given: bytes | None, default_ms: int) -> int:
     return int(text)
 
 
-async def _until_gone(receive: Receive) -> None:
-    # After the whole body the server has nothing more to say than that the client left.
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    raise ClientGone
+def _note_gone(gone: asyncio.Future[None]) -> None:
+    if not gone.done():
+        gone.set_exception(ClientGone())
