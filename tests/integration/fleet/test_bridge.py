@@ -27,10 +27,12 @@ from wire.codec import decode
 
 
 @contextlib.asynccontextmanager
-async def bridging(nats_url: str, redis_url: str, *, name: str = "one") -> AsyncIterator[Bridge]:
+async def bridging(
+    nats_url: str, redis_url: str, *, name: str = "one", usage_every_s: float = 5.0
+) -> AsyncIterator[Bridge]:
     """A bridge in this process; a bridge that died fails the test on the way out."""
     stop = asyncio.Event()
-    bridge = Bridge(nats_url, redis_url, name=name, rollups_every_s=0.5)
+    bridge = Bridge(nats_url, redis_url, name=name, rollups_every_s=0.5, usage_every_s=usage_every_s)
     task = asyncio.create_task(bridge.run(stop))
     try:
         yield bridge

