@@ -12,7 +12,16 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from wire.canonical import FORMAT, METADATA_KEY, SUFFIX_A, SUFFIX_B, CanonicalHeader, ModuleHeader
+from wire.canonical import (
+    FORMAT,
+    METADATA_KEY,
+    PREFIX_HEAD,
+    SUFFIX_A,
+    SUFFIX_B,
+    CanonicalHeader,
+    HeadHeader,
+    ModuleHeader,
+)
 from wire.codec import encode_json
 
 MINILM_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -38,11 +47,13 @@ class ModulePart:
 
 @dataclass(frozen=True)
 class RandomAdapter:
-    """A LoRA as tensors by module path of the base model."""
+    """A LoRA as tensors by module path of the base model, with a task head if it brings one."""
 
     parts: dict[str, ModulePart] = field(repr=False)
     base_model: str = MINILM_ID
     base_digest: str = ""
+    head: HeadHeader | None = None
+    head_tensors: dict[str, Tensor] = field(default_factory=dict, repr=False)
     file_bytes: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,11 +99,14 @@ class RandomAdapter:
             base_model=self.base_model,
             base_digest=self.base_digest,
             modules={path: ModuleHeader(rank=p.rank, scale=p.scale) for path, p in sorted(self.parts.items())},
+            head=self.head,
         )
         tensors = {}
         for path, part in sorted(self.parts.items()):
             tensors[path + SUFFIX_A] = part.a.contiguous()
             tensors[path + SUFFIX_B] = part.b.contiguous()
+        for name, tensor in self.head_tensors.items():
+            tensors[PREFIX_HEAD + name] = tensor
         return save(tensors, metadata={METADATA_KEY: encode_json(header).decode()})
 
 

@@ -14,6 +14,7 @@ from workers.packing.banks import Banks, rank_bucket
 from workers.packing.heads import TaskHead
 from workers.packing.layers import BatchPlan, PackedConv1D, PackedLinear, PlanHolder
 from workers.packing.plan import order_rows
+from workers.packing.shared_inputs import split_shared_inputs
 from workers.packing.slots import Resident, SlotTable
 
 _COMPACTED_PART = 4
@@ -45,6 +46,7 @@ class PackedAdapters:
     def __init__(self, module: nn.Module, *, slots: int, limit_bytes: int | None, device: torch.device) -> None:
         self._holder = PlanHolder()
         self._layers = pack_linears(module, self._holder)
+        split_shared_inputs(module, self._holder)
         self._limit_bytes = limit_bytes
         self._device = device
         self._banks = Banks(self._layers)
