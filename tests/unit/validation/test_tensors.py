@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loras.validation.numbers import FORMATS
+from loras.validation.header import Tensor
+from loras.validation.numbers import FORMATS, count_numbers
+from loras.validation.safetensors_writer import write_safetensors
 from tests.unit.validation.uploads import (
     PREFIX,
     Stored,
@@ -92,6 +96,24 @@ def test_numbers_beyond_the_first_chunk_are_read(tmp_path: Path) -> None:
     upload = adapter(tensors, configuration(r=40_000))
     upload.max_rank = 40_000
     refusal(upload.examine(tmp_path), Finding.NONFINITE, f"{A} has 1")
+
+
+def test_a_chunk_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    """Weights of 64 MB are counted and written in a small part of that."""
+    size = 64 << 20
+    source = tmp_path / "weights"
+    with source.open("wb") as file:
+        file.truncate(size)
+    tensor = Tensor("a", "F32", (size // 4,), 0, size, source)
+    tracemalloc.start()
+    counts = count_numbers([tensor])
+    digest = write_safetensors(tmp_path / "written", {"a": tensor}, {})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not counts["a"].nonzero
+    with (tmp_path / "written").open("rb") as written:
+        assert hashlib.file_digest(written, "sha256").hexdigest() == digest
+    assert peak < size // 2
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
