@@ -141,7 +141,8 @@ class Generation:
         def free_memory() -> None:
             self._meter.evicted(evict_idle_adapters(model, self._host, generator.adapters))
 
-        generator = Generator(model, kind, self._bounds, free_memory)
+        costs = [one.cost.cost for one in self._shelf.loaded() if one.model is model]
+        generator = Generator(model, kind, self._bounds, free_memory, token_s=max([5e-5, *(c.token_s for c in costs)]))
         return generator
 
     def _admit(self, line: _Line) -> None:

@@ -11,7 +11,6 @@ import structlog
 import torch
 
 from wire.errors import Code, ErrorInfo
-from workers.batching.cost import CostModel
 from workers.generation.cache import KeyValueCache
 from workers.generation.prefixes import Prefixes
 from workers.generation.sampling import choose_tokens
@@ -24,6 +23,8 @@ from workers.oom import is_out_of_memory
 log = structlog.get_logger("worker.generation")
 _LEAST_CHUNK = 32
 _MOST_CHUNK = 1024
+_NEWS = 0.3
+"""Weight of the last step in the estimate of a token's seconds."""
 _CALM_STEPS = 64
 """After memory was short less is computed at once; a little more is tried after so many steps without a shortage."""
 _NO_MEMORY = ErrorInfo(
@@ -55,10 +56,18 @@ class StepOutcome:
 
 
 class Generator:
-    """Belongs to the device's thread. ``free_memory`` gives back what can be spared elsewhere on the device."""
+    """Belongs to the device's thread. ``free_memory`` gives back what can be spared elsewhere on the device;
+    ``token_s`` is a first guess of what a token of a prompt takes.
+    """
 
     def __init__(
-        self, model: LoadedModel, kind: CausalModel, bounds: StepBounds, free_memory: Callable[[], None]
+        self,
+        model: LoadedModel,
+        kind: CausalModel,
+        bounds: StepBounds,
+        free_memory: Callable[[], None],
+        *,
+        token_s: float = 5e-4,
     ) -> None:
         self.model = model
         self.texts: list[Text] = []
@@ -70,7 +79,7 @@ class Generator:
         self._kind = kind
         self._bounds = bounds
         self._free_memory = free_memory
-        self._cost = CostModel()
+        self._token_s = token_s
 
     @property
     def cache(self) -> KeyValueCache:
@@ -166,7 +175,7 @@ class Generator:
         return [(text, count) for text, count in chosen if text.lease is not None]
 
     def _chunk(self, going: int) -> int:
-        return max(_LEAST_CHUNK, self._cost.cost.tokens_within(self._bounds.step_s) - going)
+        return max(_LEAST_CHUNK, int(self._bounds.step_s / self._token_s) - going)
 
     def _pause(self, text: Text) -> None:
         """Take a text's memory; its tokens stay, and it begins again with them before any other joins."""
@@ -223,8 +232,9 @@ class Generator:
             text.computed += count
         outcome.tokens = sum(len(feed.tokens) for feed in feeds)
         outcome.rows = len(feeds)
-        adapters = len({feed.adapter for feed in feeds} - {None})
-        self._cost.update(tokens=outcome.tokens, adapters=adapters, seconds=outcome.seconds)
+        if outcome.tokens - len(feeds) >= _LEAST_CHUNK // 2:
+            # texts that go on count in it: the bound is for the whole step
+            self._token_s += _NEWS * (outcome.seconds / outcome.tokens - self._token_s)
         if logits is None:
             return
         texts = [chosen[number][0] for number in answers]
