@@ -28,7 +28,7 @@ from wire.registry import Scope
 @require_http_methods(["GET", "POST"])
 @page
 def move(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
-    """Points an alias at one version, if it still points where the preview said."""
+    """Points an alias at one version, or sends it a share, if it still points where the preview said."""
     row = get_adapter(principal, team, name, scope=Scope.PUSH)
     adapter = page_of(principal, row)
     alias = request.GET.get("alias", LIVE)
@@ -38,9 +38,11 @@ def move(request: HttpRequest, principal: Principal, team: str, name: str) -> Ht
     if request.method != "POST":
         title = f"Make version {version.number} {alias}?"
         return render(request, "loras/move_alias.html", _preview(adapter, alias, version.number, title, "Make live"))
-    split, expect, confirm = {version.number: 100}, _expected(request), request.POST.get("confirm") == "true"
-    move_alias(adapter=row, alias=alias, split=split, expect=expect, actor=principal.user, confirm=confirm)
-    messages.success(request, f"{adapter.full_name}:{alias} answers with version {version.number}.")
+    expect, confirm = _expected(request), request.POST.get("confirm") == "true"
+    split = _wanted_split(expect, version.number, request.POST.get("share", "100"))
+    moved = move_alias(adapter=row, alias=alias, split=split, expect=expect, actor=principal.user, confirm=confirm)
+    served = AliasRow.of(moved.name, moved.split, moved.moved_at).text
+    messages.success(request, f"{adapter.full_name}:{alias} answers with {served}.")
     return redirect("adapter_versions", team, name)
 
 
@@ -80,7 +82,20 @@ def _preview(adapter: AdapterPage, alias: str, number: int, title: str, verb: st
         "action": f"{address}?{urlencode({'alias': alias, 'version': number})}",
         "title": title,
         "verb": verb,
+        "others": [key for key in (current.split if current else {}) if key != number],
     }
+
+
+def _wanted_split(current: dict[int, int] | None, number: int, share: str) -> dict[int, int]:
+    """``number`` with ``share`` per cent and the version that serves most with the rest; alone for 100. Raises
+    ``ShoalError(INVALID_REQUEST)``."""
+    others = {key: weight for key, weight in (current or {}).items() if key != number}
+    if not share.isascii() or not share.isdigit() or not 1 <= int(share[:4]) <= 100:
+        raise ShoalError(Code.INVALID_REQUEST, "The share is a whole number from 1 to 100.", param="share")
+    if int(share) == 100 or not others:
+        return {number: 100}
+    heaviest = max(others, key=lambda key: (others[key], -key))
+    return {heaviest: 100 - int(share), number: int(share)}
 
 
 def _expected(request: HttpRequest) -> dict[int, int] | None:

@@ -30,6 +30,25 @@ _EVENT_LOOKS = {
     "version.retired": ("retired", ""),
     "alias.moved": ("move", "accent"),
     "alias.removed": ("tag", ""),
+    "version.deleted": ("trash", ""),
+    "version.restored": ("rollback", "ok"),
+    "adapter.deleted": ("trash", "fail"),
+    "adapter.restored": ("rollback", "ok"),
+    "canary.held": ("pause", "fail"),
+    "canary.resumed": ("move", "note"),
+    "evaluation.attached": ("file", ""),
+    "evaluation.done": ("check-circle", "ok"),
+    "evaluation.failed": ("alert", "fail"),
+    "evaluation.decided": ("info", "accent"),
+    "key.issued": ("key", ""),
+    "key.changed": ("key", ""),
+    "key.revoked": ("key", "fail"),
+    "team.created": ("team", ""),
+    "member.added": ("user", "ok"),
+    "member.changed": ("user", ""),
+    "member.removed": ("user", "fail"),
+    "job.replayed": ("rollback", ""),
+    "base_model.registered": ("chip", ""),
 }
 
 
@@ -39,7 +58,7 @@ def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
     aliases = sorted(
         (_alias_row(alias) for alias in adapter.aliases.all()), key=lambda row: (row.name != LIVE, row.name)
     )
-    versions = adapter.versions.select_related("created_by", "duplicate_of").order_by("-number")
+    versions = adapter.versions.filter(deleted_at=None).select_related("created_by", "duplicate_of").order_by("-number")
     return AdapterPage(
         team=adapter.team.name,
         name=adapter.name,
@@ -49,8 +68,14 @@ def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
         updated_at=adapter.updated_at,
         aliases=aliases,
         versions=[_version_row(version, aliases) for version in versions],
+        kind=adapter.kind,
         may_push=allows(principal.grants.get(adapter.team_id, frozenset()), Scope.PUSH),
     )
+
+
+def deleted_versions(adapter: Adapter) -> list[Version]:
+    """Versions that can be restored, last deleted first."""
+    return list(adapter.versions.exclude(deleted_at=None).order_by("-deleted_at")[:50])
 
 
 def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> ListPage:

@@ -67,7 +67,7 @@ class VersionRow:
 
     @property
     def facts(self) -> AdapterFacts | None:
-        return self.report.facts if self.report is not None and self.report.facts.rank else None
+        return self.report.facts if self.report is not None and self.report.digest else None
 
     @property
     def question(self) -> Question | None:
@@ -101,6 +101,7 @@ class AdapterPage:
     updated_at: datetime
     aliases: list[AliasRow]
     versions: list[VersionRow]
+    kind: str
     may_push: bool
 
     @property

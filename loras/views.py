@@ -11,6 +11,7 @@ from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
 from loras.page_queries import (
     base_model_ids,
+    deleted_versions,
     has_adapters,
     list_adapters,
     list_events,
@@ -19,6 +20,7 @@ from loras.page_queries import (
 )
 from loras.page_rows import AdapterPage, ListFilter, VersionRow
 from loras.queries import get_adapter
+from loras.services import open_hold
 from loras.services.aliases import served_before
 from loras.snippets import upload_snippets, usage_snippets
 from loras.states import State
@@ -57,7 +59,7 @@ def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
 def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Overview: how to use it, who made it."""
     adapter = page_of(principal, get_adapter(principal, team, name))
-    return _tab(request, adapter, "overview", snippets=usage_snippets(adapter.full_name, gateway_url()))
+    return render_tab(request, adapter, "overview", snippets=usage_snippets(adapter.full_name, gateway_url()))
 
 
 @require_GET
@@ -65,7 +67,12 @@ def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: 
 def adapter_versions(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """All versions and where the aliases point."""
     row = get_adapter(principal, team, name)
-    return _tab(request, page_of(principal, row), "versions", can_roll_back=served_before(row) is not None)
+    shown = {
+        "can_roll_back": served_before(row) is not None,
+        "holds": [hold for alias in row.aliases.all() if (hold := open_hold(row, alias.name)) is not None],
+        "deleted": deleted_versions(row),
+    }
+    return render_tab(request, page_of(principal, row), "versions", **shown)
 
 
 @require_GET
@@ -75,7 +82,9 @@ def adapter_files(request: HttpRequest, principal: Principal, team: str, name: s
     row = get_adapter(principal, team, name)
     adapter = page_of(principal, row)
     version = chosen_version(request, adapter)
-    return _tab(request, adapter, "files", version=version, files=list_files(row, version.number) if version else [])
+    return render_tab(
+        request, adapter, "files", version=version, files=list_files(row, version.number) if version else []
+    )
 
 
 @require_GET
@@ -83,7 +92,7 @@ def adapter_files(request: HttpRequest, principal: Principal, team: str, name: s
 def adapter_report(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """The verdict on one version."""
     adapter = page_of(principal, get_adapter(principal, team, name))
-    return _tab(request, adapter, "report", version=chosen_version(request, adapter, newest=True))
+    return render_tab(request, adapter, "report", version=chosen_version(request, adapter, newest=True))
 
 
 @require_GET
@@ -91,7 +100,7 @@ def adapter_report(request: HttpRequest, principal: Principal, team: str, name: 
 def adapter_events(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Who did what, newest first."""
     adapter = page_of(principal, get_adapter(principal, team, name))
-    return _tab(request, adapter, "events", events=list_events(principal, adapter))
+    return render_tab(request, adapter, "events", events=list_events(principal, adapter))
 
 
 def chosen_version(request: HttpRequest, adapter: AdapterPage, *, newest: bool = False) -> VersionRow | None:
@@ -107,6 +116,7 @@ def chosen_version(request: HttpRequest, adapter: AdapterPage, *, newest: bool =
     return adapter.version(int(number))
 
 
-def _tab(request: HttpRequest, adapter: AdapterPage, tab: str, **shown: object) -> HttpResponse:
+def render_tab(request: HttpRequest, adapter: AdapterPage, tab: str, **shown: object) -> HttpResponse:
+    """One tab of an adapter's pages."""
     context = {"section": "adapters", "adapter": adapter, "tab": tab, **shown}
     return render(request, f"loras/{tab}.html", context)

@@ -58,6 +58,18 @@ def compact(number: float | None) -> str:
 
 
 @register.filter
+def share(value: float | None) -> str:
+    """A share of 0 to 1 in per cent, without the sign."""
+    return "–" if value is None else f"{value * 100:.2f}"
+
+
+@register.filter
+def whole(value: float | None) -> str:
+    """A figure to whole numbers; one decimal below ten."""
+    return "–" if value is None else f"{value:.{1 if value < 10 else 0}f}"
+
+
+@register.filter
 def thousands(number: int) -> str:
     """An integer with separators."""
     return f"{number:,}"

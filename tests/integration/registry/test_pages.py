@@ -1,0 +1,109 @@
+"""Pages of the registry render what there is, ask before they act, and do what their forms say without scripts."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from loras.metrics.figures import Figures
+from loras.metrics.histogram import BUCKETS
+from loras.metrics.rows import save_usage_minute
+from loras.models import Alias
+from loras.services import hold_canary, move_alias
+from tests.integration.registry.shop import Shop, classifier_facts
+
+PAGE = "/adapters/acme/search/"
+
+
+def signed_in(username: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=username))
+    return client
+
+
+@pytest.fixture
+def person(shop: Shop) -> Client:
+    """``ada``, with three ready versions and a canary."""
+    for _ in range(3):
+        shop.ready(facts=classifier_facts())
+    move_alias(adapter=shop.adapter(), alias="live", split={1: 90, 2: 10})
+    return signed_in("ada")
+
+
+def text(client: Client, address: str, data: dict[str, str] | None = None) -> str:
+    """The page without its tags, after redirects."""
+    answer = client.get(address, follow=True) if data is None else client.post(address, data, follow=True)
+    assert answer.status_code == 200, (address, answer.status_code)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+def live(shop: Shop) -> dict[str, int]:
+    split: dict[str, int] = Alias.objects.get(adapter=shop.adapter(), name="live").split
+    return split
+
+
+def test_metrics_show_versions_side_by_side(shop: Shop, person: Client) -> None:
+    assert "No request in this time" in text(person, f"{PAGE}metrics/")
+    latency = [0, 0, 200, *[0] * (BUCKETS - 3)]
+    figures = Figures(212, refused=2, failed={"internal_error": 10}, latency=latency, latency_sum_ms=3000.0)
+    minute = int(time.time()) // 60 * 60
+    save_usage_minute(minute, {("acme", "acme/search@2", "live"): figures})
+    shown = text(person, f"{PAGE}metrics/?range=15")
+    assert "internal_error 10" in shown
+    assert " 4.76 " in shown
+    assert "2 refused" in shown
+    assert "metrics-data" in person.get(f"{PAGE}metrics/").content.decode()
+
+
+def test_a_held_canary_says_why_and_is_resumed_by_its_button(shop: Shop, person: Client) -> None:
+    alias = Alias.objects.get(adapter=shop.adapter(), name="live")
+    hold_canary(alias=alias, number=2, reason="12 of 20 requests failed", figures={})
+    for tab in ("versions/", "metrics/"):
+        assert "12 of 20 requests failed" in text(person, PAGE + tab)
+    text(person, f"{PAGE}aliases/live/resume/", {})
+    assert live(shop) == {"1": 90, "2": 10}
+
+
+def test_a_canary_begins_with_a_share(shop: Shop, person: Client) -> None:
+    assert "Share of requests" in text(person, f"{PAGE}move/?version=3")
+    sent = {"version": "3", "expect": '{"1":90,"2":10}', "share": "25"}
+    text(person, f"{PAGE}move/?version=3", sent)
+    assert live(shop) == {"1": 75, "3": 25}
+    # what the form was made of is not what is there any more
+    assert "points at @1 75, @3 25" in text(person, f"{PAGE}move/?version=3", sent)
+
+
+def test_versions_are_compared_retired_deleted_and_restored(shop: Shop, person: Client) -> None:
+    assert "Rank" in text(person, f"{PAGE}compare/?before=1&after=3")
+    assert "Version 1" in text(person, f"{PAGE}compare/")
+    assert "Retire version 3?" in text(person, f"{PAGE}versions/3/retire/")
+    assert "is out of service" in text(person, f"{PAGE}versions/3/retire/", {})
+    assert "is back" in text(person, f"{PAGE}versions/3/restore/", {})
+    assert "Deleted, restorable" in text(person, f"{PAGE}versions/3/delete/", {})
+    assert "answers for the alias live" in text(person, f"{PAGE}versions/1/delete/", {})
+
+
+def test_deleting_an_adapter_asks_for_its_name(shop: Shop, person: Client) -> None:
+    assert "acme/search:live" in text(person, f"{PAGE}delete/")
+    assert "Send confirm=acme/search" in text(person, f"{PAGE}delete/", {"confirm": "search"})
+    assert "is deleted" in text(person, f"{PAGE}delete/", {"confirm": "acme/search"})
+    assert person.get(PAGE).status_code == 404
+    assert "acme/search is back" in text(person, f"{PAGE}restore/", {})
+
+
+def test_viewers_look_and_strangers_see_nothing(shop: Shop, person: Client) -> None:
+    shop.member("vera", "viewer")
+    User.objects.create_user("eve")
+    looking, strange = signed_in("vera"), signed_in("eve")
+    for tab in ("", "versions/", "files/", "report/", "metrics/", "events/", "compare/"):
+        assert looking.get(PAGE + tab).status_code == 200
+        assert strange.get(PAGE + tab).status_code == 404
+    assert "Delete adapter" not in looking.get(PAGE).content.decode()
+    for address in ("delete/", "versions/3/retire/", "versions/3/delete/", "aliases/live/resume/", "move/"):
+        assert looking.post(PAGE + address).status_code == 403
+        assert strange.post(PAGE + address).status_code == 404
+    assert "yes" in text(looking, PAGE)
