@@ -30,6 +30,7 @@ class Line:
     """Jobs of one model that could run now."""
 
     _flows: dict[Flow, deque[Entry]] = field(default_factory=dict)
+    _tenants: dict[str, set[str | None]] = field(default_factory=dict)
     _shares: TenantShares = field(default_factory=TenantShares)
 
     def __bool__(self) -> bool:
@@ -42,7 +43,12 @@ class Line:
 
     def put(self, entry: Entry) -> None:
         """Put ``entry`` at its place by arrival among its like: a job that comes back goes before younger ones."""
-        insert_by_arrival(self._flows.setdefault((entry.tenant, entry.adapter), deque()), entry)
+        key = (entry.tenant, entry.adapter)
+        if key not in self._flows:
+            self._shares.enter(*key, self._tenants)
+            self._flows[key] = deque()
+            self._tenants.setdefault(entry.tenant, set()).add(entry.adapter)
+        insert_by_arrival(self._flows[key], entry)
 
     def remove(self, entry: Entry) -> None:
         """Take ``entry`` out."""
@@ -51,6 +57,9 @@ class Line:
         flow.remove(entry)
         if not flow:
             del self._flows[key]
+            self._tenants[entry.tenant].discard(entry.adapter)
+            if not self._tenants[entry.tenant]:
+                del self._tenants[entry.tenant]
 
     def charge(self, entry: Entry) -> None:
         """``entry`` was given to a worker: its tenant and adapter have had so much."""

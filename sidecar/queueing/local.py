@@ -137,7 +137,7 @@ class LocalQueue:
         self.remove(chosen.id)
         line = self._lines.get(chosen.model)
         if line is not None:
-            # Shares of what is not waited for any more are nobody's: a flow that comes back starts with the present.
+            # Without anybody who waits there are no shares to keep.
             if line:
                 line.charge(chosen)
             else:

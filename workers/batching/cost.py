@@ -9,6 +9,15 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
+_FIRST = 8
+"""Passes that are believed whatever they say: before them nothing is usual."""
+_LOUD = 3.0
+_USUAL_STEP = 0.1
+_CHANGED = 6
+"""Passes beyond the limit on one side, one after the other, that mean another speed."""
+_QUIET_PART = 0.02
+"""No machine repeats itself more closely than this part of a pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -28,12 +37,20 @@ class Cost:
 
 @dataclass(slots=True)
 class CostModel:
-    """Recursive least squares with forgetting (Haykin, Adaptive Filter Theory, chapter 10) over measured passes."""
+    """Recursive least squares with forgetting (Haykin, Adaptive Filter Theory, chapter 10) over measured passes.
+
+    A residual counts up to ``_LOUD`` times the usual one (Huber, "Robust estimation of a location parameter", 1964): a
+    pass that another process or a first use of the device held up says little on the next. Several too slow or too
+    fast in a row are no accident: what was learned is doubted then, and the new speed believed at once.
+    """
 
     start: Cost = Cost(fixed_s=3e-3, token_s=5e-5, adapter_s=2e-5)
     forgetting: float = 0.99
     _weights: Vector = field(init=False)
     _spread: Vector = field(init=False)
+    _usual_s: float = 0.0
+    _seen: int = 0
+    _row: int = 0
 
     def __post_init__(self) -> None:
         self._weights = np.array([self.start.fixed_s, self.start.token_s * 1e3, self.start.adapter_s * 10])
@@ -43,11 +60,34 @@ class CostModel:
         """Learn from one measured forward pass."""
         # thousands of tokens and tens of adapters: features of one size keep the recursion well conditioned
         x = np.array([1.0, tokens / 1e3, adapters / 10])
+        residual_s = self._bounded(float(seconds - x @ self._weights), seconds)
         gain = self._spread @ x / (self.forgetting + x @ self._spread @ x)
-        self._weights = self._weights + gain * (seconds - x @ self._weights)
+        self._weights = self._weights + gain * residual_s
         spread = (self._spread - np.outer(gain, x @ self._spread)) / self.forgetting
         # while one direction sees no news, forgetting would let its spread grow without bound
         self._spread = np.clip((spread + spread.T) / 2, -1e3, 1e3)
+
+    def _bounded(self, residual_s: float, seconds: float) -> float:
+        """The residual, or the part of it that is believed."""
+        self._seen += 1
+        if self._seen <= _FIRST:
+            self._usual_s = min(abs(residual_s), seconds) if self._seen == 1 else self._usual_after(residual_s)
+            return residual_s
+        limit_s = _LOUD * max(self._usual_s, _QUIET_PART * seconds)
+        if abs(residual_s) <= limit_s:
+            self._row = 0
+        else:
+            slow = residual_s > 0
+            self._row = self._row + (1 if slow else -1) if (self._row > 0) == slow else (1 if slow else -1)
+        if abs(self._row) >= _CHANGED:
+            self._spread, self._seen, self._row = np.eye(3), 0, 0
+            return residual_s
+        believed_s = min(max(residual_s, -limit_s), limit_s)
+        self._usual_s = self._usual_after(believed_s)
+        return believed_s
+
+    def _usual_after(self, residual_s: float) -> float:
+        return self._usual_s + _USUAL_STEP * (abs(residual_s) - self._usual_s)
 
     @property
     def cost(self) -> Cost:

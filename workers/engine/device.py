@@ -7,6 +7,7 @@ import time
 
 import structlog
 
+from fabric.fairness import TenantShares
 from wire.errors import Code, ErrorInfo
 from wire.frames import Progress
 from workers.batching.policy import Bounds, Candidate, choose_rows
@@ -57,6 +58,7 @@ class Device:
         self._meter = meter
         self._residents = residents
         self._passes = PassRunner(answers, meter, host)
+        self._shares = TenantShares()
         self._batch_tokens = batch_tokens
         self._batch_s = batch_s
         self._generation = Generation(
@@ -203,6 +205,7 @@ class Device:
     def _choose(self, shelved: ShelvedModel, works: list[Work]) -> list[BatchRow]:
         table = shelved.model.adapters.table
         candidates = []
+        now = time.time()
         for work in works:
             digest = work.job.adapter_digest
             resident = table.get(digest) if digest is not None else None
@@ -215,16 +218,21 @@ class Device:
                     adapter=None if resident is not None and resident.pinned else digest,
                     resident=resident is not None,
                     started=work.rows_done > 0,
+                    tenant=work.job.tenant,
+                    slack_s=work.job.deadline - now,
                 )
             )
-        tokens = min(self._batch_tokens, max(_LEAST_TOKENS, shelved.cost.cost.tokens_within(self._batch_s)))
-        bounds = Bounds(tokens=tokens, adapters=table.room(()), loads=_LOADS_PER_BATCH)
-        chosen = choose_rows(candidates, bounds)
+        cost = shelved.cost.cost
+        tokens = min(self._batch_tokens, max(_LEAST_TOKENS, cost.tokens_within(self._batch_s)))
+        bounds = Bounds(tokens=tokens, adapters=table.room(()), loads=_LOADS_PER_BATCH, cost=cost)
+        chosen = choose_rows(candidates, bounds, self._shares)
+        by_id = {work.job.id: work for work in works}
+        # the first of them is the one that must not be left out
         return [
             BatchRow(work, number, work.prepared.rows[number])
-            for work in works
+            for work, count in ((by_id[job], count) for job, count in chosen.items())
             if work.prepared is not None
-            for number in range(work.rows_done, work.rows_done + chosen.get(work.job.id, 0))
+            for number in range(work.rows_done, work.rows_done + count)
         ]
 
     def _load_adapters(self, shelved: ShelvedModel, rows: list[BatchRow]) -> list[BatchRow]:
