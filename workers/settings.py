@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -41,6 +42,8 @@ class WorkerSettings(BaseSettings):
     residency_half_life_s: float = Field(default=120.0, gt=0)
     """After this time a use of a model or adapter counts half as much when something has to leave; very short is plain
     least recently used."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """What models compute in; ``auto`` measures for each whether half precision is faster and close enough."""
     batch_tokens: int = Field(default=16_384, ge=1)
     batch_ms: float = Field(default=250.0, gt=0)
     """A batch is filled up to what the learned cost model expects to run in this time."""

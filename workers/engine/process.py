@@ -55,6 +55,7 @@ class Process:
             slots=settings.slots,
             max_rank=settings.max_rank,
             adapter_bytes=settings.adapter_bytes,
+            dtype=settings.dtype,
             generation_bytes=settings.generation_bytes or max(_LEAST_GENERATION_BYTES, int(_GENERATION_SHARE * memory)),
         )
         shelf = Shelf(half_life_s=settings.residency_half_life_s)

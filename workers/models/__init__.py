@@ -34,6 +34,9 @@ def load_model(record: ModelRecord, *, options: ModelOptions, artifact: Path | N
         kind = _load_kind(record, open_folder(open_model(record, artifact, Path(scratch))), options, device)
     if artifact is not None and record.source != ARTIFACT_SOURCE:
         _merge(record, kind, artifact, device)
+    if isinstance(kind, Encoder):
+        # last, so that merged weights are rounded once
+        kind.settle_dtype(options.dtype, name=record.id)
     adapters = PackedAdapters(kind.module, slots=options.slots, limit_bytes=options.adapter_bytes, device=device)
     size_bytes = sum(weight.numel() * weight.element_size() for weight in kind.module.parameters())
     return LoadedModel(record=record, kind=kind, adapters=adapters, options=options, size_bytes=size_bytes)
@@ -44,7 +47,7 @@ def _load_kind(
 ) -> Encoder | CausalModel:
     if is_generative(folder.config(), folder.path):
         return load_causal_model(
-            folder, name=record.id, dtype=torch.float32, device=device, cache_bytes=options.generation_bytes
+            folder, name=record.id, dtype=options.dtype, device=device, cache_bytes=options.generation_bytes
         )
     return load_encoder(folder, device)
 

@@ -19,11 +19,16 @@ from workers.generation.prefixes import Prefixes
 from workers.generation.sampling import seed_of
 from workers.generation.step import Layout
 from workers.generation.text import Text
+from workers.models.dtype import settle_dtype
+from workers.models.encoder import Encoder
 from workers.models.families import most_tokens
 from workers.models.folder import ModelFolder
 from workers.models.protocol import PreparedInputs, Row, RowOutput, TaskHead
+from workers.models.sentence_files import SentenceSettings
+from workers.models.tokens import TextTokenizer
 from workers.packing.store import PackedAdapters
 
+_SAMPLE = "A shoal is many small fish moving as one, each of which sees its neighbours alone."
 _CHARACTERS_PER_TOKEN = 256
 """A prompt with more characters for each token of the limit is not even tokenized."""
 
@@ -46,6 +51,7 @@ class CausalModel:
         device: torch.device,
     ) -> None:
         self.module = module
+        self.reader = _reader(module, tokenizer, max_tokens)
         self.device = device
         self.dtype: torch.dtype = next(module.parameters()).dtype
         self._name = name
@@ -77,6 +83,8 @@ class CausalModel:
         return self.cache.size_bytes + self.prefixes.size_bytes
 
     def prepare(self, task: Task, inputs: TaskInputs, head: HeadHeader | None = None) -> PreparedInputs:
+        if head is not None:
+            return self.reader.prepare(task, inputs, head)
         if task is not Task.GENERATE or not isinstance(inputs, GenerateInputs):
             raise ShoalError(Code.TASK_UNSUPPORTED, f"{self._name} does {Task.GENERATE.value}, not {task.value}.")
         _check_sampling(inputs.sampling)
@@ -116,7 +124,10 @@ class CausalModel:
         return Row([0] * length, Task.GENERATE)
 
     def forward(self, rows: Sequence[Row], heads: Sequence[TaskHead | None]) -> list[RowOutput]:
-        """Next-token logits after the last token of each row (vocabulary,), float32, without the cache."""
+        """Next-token logits after the last token of each row (vocabulary,), float32, without the cache; rows of
+        versions that bring a classification head are read out by it."""
+        if any(row.task is not Task.GENERATE for row in rows):
+            return self.reader.forward(rows, heads)
         width = max(len(row) for row in rows)
         ids = torch.tensor([row.ids + [0] * (width - len(row)) for row in rows], device=self.device)
         # what follows a row is right of it, so a causal model's last token never sees the padding
@@ -127,13 +138,15 @@ class CausalModel:
     def finish(
         self, task: Task, outputs: Sequence[RowOutput], prepared: PreparedInputs, head: HeadHeader | None = None
     ) -> Outputs:
-        raise ShoalError(Code.TASK_UNSUPPORTED, "A text ends with its last step, not with a batch.")
+        if head is None:
+            raise ShoalError(Code.TASK_UNSUPPORTED, "A text ends with its last step, not with a batch.")
+        return self.reader.finish(task, outputs, prepared, head)
 
     def cost(self, lengths: Sequence[int]) -> int:
         return sum(lengths)
 
     def build_head(self, header: HeadHeader, tensors: Mapping[str, Tensor]) -> TaskHead:
-        raise ShoalError(Code.ADAPTER_UNLOADABLE, f"{self._name} takes no {header.task.value} head.")
+        return self.reader.build_head(header, tensors)
 
     def _call(self, ids: Tensor, places: Tensor, step: Step, heads: Tensor | int) -> Tensor:
         # a mask of four dimensions is passed on as it is: the step's own masks count
@@ -204,15 +217,22 @@ def _before(module: nn.Module, hook: Callable[[nn.Module, Any], None]) -> Iterat
 
 
 def load_causal_model(
-    folder: ModelFolder, *, name: str, dtype: torch.dtype, device: torch.device, cache_bytes: int
+    folder: ModelFolder, *, name: str, dtype: str, device: torch.device, cache_bytes: int
 ) -> CausalModel:
-    """The decoder in ``folder``, ready to run. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
+    """The decoder in ``folder``, ready to run; ``dtype`` may be ``auto``. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
     from transformers import AutoModelForCausalLM
 
     config = folder.config()
     config._attn_implementation = ATTENTION
-    module = folder.network(AutoModelForCausalLM, config).to(device=device, dtype=dtype)
+    module = folder.network(AutoModelForCausalLM, config).to(device=device)
     tokenizer = folder.pretrained_tokenizer()
+    sample = torch.tensor([tokenizer(_SAMPLE, add_special_tokens=False)["input_ids"]], device=device)
+
+    def passes() -> Tensor:
+        logits: Tensor = module(input_ids=sample, use_cache=False).logits[0]
+        return logits
+
+    settle_dtype(module, dtype, passes, name=name)
     return CausalModel(
         module,
         tokenizer,
@@ -231,6 +251,12 @@ def _end_tokens(module: Any, tokenizer: Any) -> frozenset[int]:
         ids = getattr(source, "eos_token_id", None)
         found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
     return frozenset(found)
+
+
+def _reader(module: Any, tokenizer: Any, max_tokens: int) -> Encoder:
+    """The decoder as a reader of texts, for rows whose adapter brings a head."""
+    texts = TextTokenizer(tokenizer.backend_tokenizer, max_tokens=max_tokens, pad_id=module.config.pad_token_id or 0)
+    return Encoder(module, texts, SentenceSettings(), body=module.base_model, embeds=False)
 
 
 def _layer_shapes(module: nn.Module, device: torch.device) -> list[LayerShape]:

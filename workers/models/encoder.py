@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from wire.canonical import HeadHeader
 from wire.errors import Code, ShoalError
 from wire.jobs import Outputs, Task, TaskInputs
+from workers.models.dtype import settle_dtype
 from workers.models.families import body_class, head_labels, most_tokens, own_head_task
 from workers.models.folder import ModelFolder
 from workers.models.heads import HeadBuilder, States, head_class, make_head, without_body
@@ -25,6 +26,13 @@ from workers.models.readouts.rerank import CosineReadout, CrossReadout
 from workers.models.readouts.token_classify import TokenClassifyReadout
 from workers.models.sentence_files import SentenceSettings, read_sentence_settings
 from workers.models.tokens import TextTokenizer
+
+_SAMPLES = (
+    "The seal of pump 7 was replaced after it had lost pressure twice in one week.",
+    "How do I reset the password of my account?",
+    "A shoal is many small fish moving as one, each of which sees its neighbours alone.",
+    "Invoice 4711 is due.",
+)
 
 
 class Encoder:
@@ -48,7 +56,7 @@ class Encoder:
         self.body: Any = module if body is None else body
         config: Any = self.body.config
         self._device = next(module.parameters()).device
-        self.dtype = next(module.parameters()).dtype
+        self.dtype: torch.dtype = next(module.parameters()).dtype
         self.max_tokens = tokenizer.max_tokens
         self._tokenizer = tokenizer
         self.own_head = own_head
@@ -72,6 +80,18 @@ class Encoder:
     def tasks(self) -> tuple[Task, ...]:
         """What the model does without an adapter's head."""
         return tuple(task for task in Task if self._find(task, None) is not None)
+
+    def settle_dtype(self, wanted: str, *, name: str) -> None:
+        """Compute in ``wanted``; ``auto`` measures which dtype is better here."""
+        rows = self._tokenizer.prepare(_SAMPLES, Task.EMBEDDINGS).rows
+
+        def passes() -> Tensor:
+            # a full batch and a single text: a dtype that is fast in one can be slow in the other
+            states = [self._states(rows * 4), self._states(rows[:1])]
+            sums = [(one.hidden * one.mask.unsqueeze(-1)).sum(dim=1) for one in states]
+            return torch.cat(sums)
+
+        self.dtype = settle_dtype(self.module, wanted, passes, name=name)
 
     def prepare(self, task: Task, inputs: TaskInputs, head: HeadHeader | None = None) -> PreparedInputs:
         return self._readout(task, head).prepare(inputs)

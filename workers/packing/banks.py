@@ -176,4 +176,4 @@ def _growths(held: int, slots: int) -> list[int]:
 
 
 def _pair_bytes(layer: PackedLinear, bucket: int) -> int:
-    return 4 * bucket * (layer.in_features + layer.out_features)
+    return layer.weight.element_size() * bucket * (layer.in_features + layer.out_features)

@@ -73,7 +73,7 @@ class Bank:
 
     @property
     def size_bytes(self) -> int:
-        return 4 * (self.a.numel() + self.b.numel())
+        return self.a.element_size() * (self.a.numel() + self.b.numel())
 
     def resize(self, capacity: int) -> None:
         """Hold ``capacity`` indices, all used ones below it, keeping what is there. When memory is short both tensors

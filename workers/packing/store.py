@@ -77,7 +77,7 @@ class PackedAdapters:
             self._evict(in_use, evicted)
         self._banks.put(adapter, self._make_room(adapter, in_use, evicted))
         head = self._place_head(adapter)
-        self.table.occupy(adapter.digest, size_bytes=adapter.size_bytes, now=now, head=head)
+        self.table.occupy(adapter.digest, size_bytes=self._slot_bytes(adapter), now=now, head=head)
         self._head_bytes += _head_bytes(head)
         return evicted
 
@@ -113,6 +113,14 @@ class PackedAdapters:
     def compact(self) -> int:
         """Give back the memory of empty slots; returns the bytes freed."""
         return self._banks.compact()
+
+    def _slot_bytes(self, adapter: PreparedAdapter) -> int:
+        """What the adapter holds in the model's dtype, with its head."""
+        weights = sum(
+            self._layers[path].weight.element_size() * (pair.a.numel() + pair.b.numel())
+            for path, pair in adapter.modules.items()
+        )
+        return weights + _head_bytes(adapter.head)
 
     def _place_head(self, adapter: PreparedAdapter) -> TaskHead | None:
         try:

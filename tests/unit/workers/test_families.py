@@ -22,6 +22,7 @@ from tests.unit.workers.families import (
     with_peft,
     write_model,
 )
+from tests.unit.workers.generation.decoders import load_decoder, write_decoder
 from wire.jobs import ClassifyInputs, ClassifyOutputs, EmbeddingInputs, Task
 from workers.models.heads import head_class
 
@@ -96,3 +97,26 @@ def test_a_checkpoint_with_its_own_head_answers_with_it(family: str, tmp_path: P
 
 def head_of(model: Any, digest: str) -> Any:
     return model.adapters.table.get(digest).head.header
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
+def test_a_model_that_continues_texts_also_runs_heads_that_adapters_bring(family: str, tmp_path: Path) -> None:
+    folder = write_decoder(tmp_path / "model", family)
+    model = load_decoder(folder)
+    rows, digests, expected = [], [], []
+    for number, (adapter, task) in enumerate(
+        zip(adapters_of(model, 2), (Task.CLASSIFY, Task.TOKEN_CLASSIFY), strict=True)
+    ):
+        torch.manual_seed(number)
+        plain = plain_model(folder, family, head_class(task), num_labels=3)
+        inside = f"{plain.base_model_prefix}."
+        digest = load(model, with_head(adapter, task, plain, 3), tmp_path)
+        # the base model with its language head names its body as the class with a task head does
+        assert all(path.startswith(inside) for path in adapter.parts)
+        peft = with_peft(plain, adapter, tmp_path / str(number))
+        for row in model.prepare(task, ClassifyInputs(TEXTS), head_of(model, digest)).rows:
+            rows.append(row)
+            digests.append(digest)
+            expected.append(alone(peft, row.ids).logits[0].numpy())
+    for output, wanted in zip(model.forward(rows, digests), expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=TOLERANCE, rtol=TOLERANCE)
