@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from wire.reports import Finding, Outcome
 
 FROZEN = """
@@ -25,3 +28,11 @@ def test_codes_are_frozen() -> None:
 
 def test_outcomes_are_frozen() -> None:
     assert [outcome.value for outcome in Outcome] == ["pass", "note", "fail", "ask"]
+
+
+def test_the_documentation_lists_every_code_once() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "verdicts.md").read_text()
+    rows = re.findall(r"^\| `([A-Z_0-9]+)` \| ([a-z, ]+) \| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
+    assert sorted(code for code, _ in rows) == sorted(code.value for code in Finding)
+    outcomes = {outcome.value for outcome in Outcome}
+    assert all(set(ending.split(", ")) <= outcomes for _, ending in rows)
