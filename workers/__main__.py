@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-# Both must be set before tokenizers and torch start their threads: the device's thread pool shall have the cores.
+# These must be set before tokenizers and torch start their threads: the device's thread pool shall have the cores.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Threads that wait for each other sleep instead of spinning: they share the cores with the gateway, the sidecar and
+# nats-server. Measured on two cores beside busy neighbours: 97 requests/s against 9 to 16, a fifth of the processor time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from pydantic import ValidationError
 
