@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
-
-from django.conf import settings
-from django.contrib.auth import get_user
-from django.contrib.auth.models import User
-from django.http import HttpRequest
 
 from controlplane.accounts.models import Team
 from controlplane.accounts.principal import Principal, principal_of_key, principal_of_user
 from controlplane.accounts.services import find_usable_key
+from controlplane.accounts.sessions import session_user
 from wire.registry import Scope
 
 
@@ -40,16 +35,5 @@ def find_socket_viewer(scope: Mapping[str, Any]) -> Viewer | None:
         key = find_usable_key(secret.strip())
         principal = None if key is None else principal_of_key(key)
         return viewer_of(principal) if principal is not None and principal.may(Scope.READ) else None
-    user = _session_user(scope)
+    user = session_user(scope)
     return None if user is None else viewer_of(principal_of_user(user))
-
-
-def _session_user(scope: Mapping[str, Any]) -> User | None:
-    # read from the store each time: a socket lives for days, and a sign-out or a disabled account must end it
-    session_key = getattr(scope.get("session"), "session_key", None)
-    if session_key is None:
-        return None
-    request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-    user = get_user(request)
-    return user if isinstance(user, User) and user.is_active else None

@@ -7,6 +7,7 @@ from django.core.paginator import Paginator
 from django.db.models import F, OuterRef, Subquery
 
 from controlplane.accounts.principal import Principal, allows
+from controlplane.events.models import Event
 from fleet.models import BaseModel
 from loras.models import Adapter, Alias, Version, VersionFile
 from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
@@ -113,17 +114,14 @@ def list_files(adapter: Adapter, number: int) -> list[VersionFile]:
 def list_events(principal: Principal, page: AdapterPage) -> list[EventRow]:
     """The newest events about the adapter and its versions."""
     events = events_of(principal, adapter=page.full_name).filter(team__name=page.team)[:EVENT_ROWS]
-    return [
-        EventRow(
-            kind=event.kind,
-            icon=_EVENT_LOOKS.get(event.kind, ("info", ""))[0],
-            tone=_EVENT_LOOKS.get(event.kind, ("info", ""))[1],
-            message=event.message,
-            actor=event.actor.get_username() if event.actor else "",
-            created_at=event.created_at,
-        )
-        for event in events
-    ]
+    return [event_row(event) for event in events]
+
+
+def event_row(event: Event) -> EventRow:
+    """How a feed shows one event."""
+    icon, tone = _EVENT_LOOKS.get(event.kind, ("info", ""))
+    actor = event.actor.get_username() if event.actor else ""
+    return EventRow(event.kind, icon, tone, event.message, actor, event.created_at)
 
 
 def _version_row(version: Version, aliases: list[AliasRow]) -> VersionRow:

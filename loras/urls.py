@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from loras import alias_views, lifecycle_views, metrics_views, upload_views, views
+from loras import alias_views, event_views, lifecycle_views, metrics_views, upload_views, views
 
 _ADAPTER = "adapters/<str:team>/<str:name>/"
 
@@ -31,6 +31,7 @@ urlpatterns = [
         )
         for verb in lifecycle_views.ACTS
     ),
+    path("events/", event_views.feed, name="events"),
     path("deleted/", lifecycle_views.deleted, name="deleted_adapters"),
     path(f"{_ADAPTER}move/", alias_views.move, name="move_alias"),
     path(f"{_ADAPTER}rollback/", alias_views.roll_back, name="rollback"),

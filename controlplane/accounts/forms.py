@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_to_issue
+from controlplane.accounts.services import KeyLimits
 from wire.registry import Scope
 
 SCOPE_WORDS: dict[Scope, str] = {
@@ -20,6 +21,22 @@ SCOPE_WORDS: dict[Scope, str] = {
     Scope.MACHINE: "For a sidecar: fetch artifacts. Nothing else.",
 }
 _LIFETIMES_D = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
+
+
+class KeyLimitsForm(forms.Form):
+    """What may change of a key: its name and limits."""
+
+    name = forms.CharField(max_length=100, label="Name")
+    max_in_flight = forms.IntegerField(
+        required=False, min_value=1, max_value=1_000_000, label="Requests at once", help_text="Empty is no limit."
+    )
+    requests_per_minute = forms.IntegerField(
+        required=False, min_value=1, max_value=10_000_000, label="Requests a minute", help_text="Empty is no limit."
+    )
+
+    @property
+    def limits(self) -> KeyLimits:
+        return KeyLimits(self.cleaned_data["max_in_flight"], self.cleaned_data["requests_per_minute"])
 
 
 class KeyForm(forms.Form):

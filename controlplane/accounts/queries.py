@@ -28,6 +28,9 @@ class KeyRow:
     last_used_at: datetime | None
     expires_at: datetime | None
     revocable: bool
+    changeable: bool
+    max_in_flight: int | None
+    requests_per_minute: int | None
 
 
 def list_keys(principal: Principal) -> list[KeyRow]:
@@ -74,6 +77,9 @@ def _row(key: ApiKey, principal: Principal) -> KeyRow:
         last_used_at=key.last_used_at,
         expires_at=key.expires_at,
         revocable=key.revoked_at is None and _may_revoke(key, principal),
+        changeable=key.revoked_at is None and allows(principal.grants[key.team_id], Scope.ADMIN),
+        max_in_flight=key.max_in_flight,
+        requests_per_minute=key.requests_per_minute,
     )
 
 

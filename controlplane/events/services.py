@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from controlplane.accounts.models import Team
 from controlplane.dispatch import dispatch_on_commit
 from controlplane.events.models import Event, Outbox
+from controlplane.events.publishing import publish_event
 
 
 def record_event(
@@ -21,9 +22,11 @@ def record_event(
     data: dict[str, Any] | None = None,
 ) -> Event:
     """One row of the feed. ``subject`` is what it happened to: ``team/adapter@3``, ``key shoal_abc``, a worker."""
-    return Event.objects.create(
+    event = Event.objects.create(
         kind=kind, subject=subject[:200], message=message[:500], team=team, actor=actor, data=data or {}
     )
+    publish_event(team.pk if team is not None else None, kind)
+    return event
 
 
 def enqueue_outbox(*, bucket: str, key: str) -> None:

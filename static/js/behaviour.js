@@ -121,7 +121,15 @@ function startShortcuts() {
   });
 }
 
+// A choice that is the whole question is sent at once; without scripts the button beside it does.
+function startChoices() {
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset?.submitOnChange !== undefined) event.target.form.requestSubmit();
+  });
+}
+
 export function startBehaviour() {
+  startChoices();
   startMenus();
   startDialogs();
   startSwitches();

@@ -9,12 +9,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from controlplane.accounts.services import create_team_for, issue_api_key
 from loras.metrics.figures import Figures
 from loras.metrics.histogram import BUCKETS
 from loras.metrics.rows import save_usage_minute
 from loras.models import Alias
 from loras.services import hold_canary, move_alias
 from tests.integration.registry.shop import Shop, classifier_facts
+from wire.registry import Scope
 
 PAGE = "/adapters/acme/search/"
 
@@ -107,3 +109,58 @@ def test_viewers_look_and_strangers_see_nothing(shop: Shop, person: Client) -> N
         assert looking.post(PAGE + address).status_code == 403
         assert strange.post(PAGE + address).status_code == 404
     assert "yes" in text(looking, PAGE)
+
+
+def test_people_pages(shop: Shop) -> None:
+    max_ = User.objects.create_user("max")
+    owner = signed_in("ada")
+    assert "acme" in text(owner, "/teams/")
+    assert "max joined acme as viewer" in text(
+        owner, "/teams/acme/people/", {"user": "max", "role": "viewer", "new": "true"}
+    )
+    assert "There is no person" in text(
+        owner, "/teams/acme/people/", {"user": "nobody", "role": "viewer", "new": "true"}
+    )
+    assert "last owner of acme" in text(owner, "/teams/acme/people/", {"user": "ada", "role": "none"})
+    assert "max is member of acme" in text(owner, "/teams/acme/people/", {"user": "max", "role": "member"})
+    other = signed_in("max")
+    assert "Add a person" not in text(other, "/teams/acme/")
+    assert other.post("/teams/acme/people/", {"user": "ada", "role": "viewer"}).status_code == 403
+    assert "max left acme" in text(other, "/teams/acme/people/", {"user": "max", "role": "none"})
+    assert other.get("/teams/acme/").status_code == 404
+    assert "The team solo is yours" in text(other, "/teams/", {"name": "solo"})
+    assert max_.memberships.count() == 1
+
+
+def test_limits_of_a_key_on_its_page(shop: Shop) -> None:
+    key = issue_api_key(team=shop.team, name="app", scopes=[Scope.INFER], actor=shop.owner).key
+    owner = signed_in("ada")
+    assert "Requests a minute" in text(owner, f"/keys/{key.pk}/change/")
+    form = {"name": "app two", "max_in_flight": "4", "requests_per_minute": ""}
+    assert "4 at once" in text(owner, f"/keys/{key.pk}/change/", form)
+    assert "greater than or equal to 1" in text(owner, f"/keys/{key.pk}/change/", form | {"max_in_flight": "0"})
+    shop.member("vera", "viewer")
+    assert signed_in("vera").get(f"/keys/{key.pk}/change/").status_code == 403
+
+
+def test_the_feed_is_filtered_and_keeps_to_ones_teams(shop: Shop, person: Client) -> None:
+    create_team_for(user=User.objects.create_user("eve"), name="rivals")
+    shown = text(person, "/events/")
+    assert "acme/search:live → @1 90, @2 10" in shown
+    assert "rivals" not in shown
+    assert "Adapter acme/search created" not in text(person, "/events/?kind=alias")
+    assert "No event matches" in text(person, "/events/?adapter=acme/none")
+    assert "Team acme created" in text(person, "/events/?kind=team&actor=ada")
+
+
+def test_operators_see_system_and_dead_jobs(shop: Shop) -> None:
+    shop.member("vera", "viewer")
+    assert signed_in("vera").get("/system/").status_code == 403
+    User.objects.filter(username="ada").update(is_staff=True)
+    owner = signed_in("ada")
+    shown = text(owner, "/system/")
+    for part in ("Database", "Redis", "NATS", "Storage", "Versions"):
+        assert part in shown
+    assert "No job died" in text(owner, "/dead-jobs/")
+    assert "There is no dead job 7" in text(owner, "/dead-jobs/7/replay/", {})
+    assert signed_in("vera").post("/dead-jobs/7/replay/").status_code == 403
