@@ -13,7 +13,9 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
+from django.db import DatabaseError
 from django.db import connection as database
+from kombu.exceptions import KombuError
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError
 from redis import Redis
@@ -67,7 +69,7 @@ def _database() -> Part:
 
     try:
         name, took = _timed(look)
-    except Exception as error:  # any driver; a status page must render
+    except DatabaseError as error:
         return Part("Database", "fail", _short(error), "Start it, or set DATABASE_URL. Serving goes on without it.")
     return Part("Database", "ready", took, readings=[Reading("Server", name)])
 
@@ -89,7 +91,7 @@ def _celery() -> Part:
 
     try:
         answers = app.control.inspect(timeout=1.0).ping() or {}
-    except (RedisError, OSError, Exception) as error:
+    except (KombuError, RedisError, OSError) as error:
         return Part("Celery", "fail", _short(error), "Its broker is Redis: start that first.")
     if not answers:
         return Part("Celery", "fail", "no worker answers", "Start `celery -A controlplane.celery:app worker -B`.")
@@ -122,9 +124,7 @@ async def _streams() -> list[Part]:
             return [*parts, Part("Work queue", "note", f"there is no stream {WORK_STREAM} yet", hint)]
         waiting = streams[WORK_STREAM].state.messages
         lags = [
-            Reading(
-                info.name or "?", f"{info.num_pending or 0:,} waiting, {info.num_ack_pending or 0:,} being worked on"
-            )
+            Reading(info.name or "?", f"{info.num_pending or 0:,} waiting, {info.num_ack_pending or 0:,} in work")
             for info in (await js.consumers_info(WORK_STREAM))[:LAG_ROWS]
         ]
         parts.append(Part("Work queue", "ready", f"{waiting:,} jobs on the queue", readings=lags))
@@ -140,7 +140,7 @@ def _outbox() -> Part:
     try:
         oldest = Outbox.objects.order_by("id").first()
         waiting = Outbox.objects.count()
-    except Exception as error:  # the database's own line says more
+    except DatabaseError as error:
         return Part("Registry outbox", "fail", _short(error))
     if oldest is None:
         return Part("Registry outbox", "ready", "gateways know everything")
@@ -158,7 +158,7 @@ def _storage() -> Part:
     where = settings.SHOAL.storage_url or f"file://{settings.SHOAL.home / 'artifacts'}"
     readings = [
         Reading("Artifacts", where.split("?")[0]),
-        Reading("Free", f"{usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB"),
+        Reading("Free", f"{usage.free / 1e9:.1f} GB"),
     ]
     if free < 0.05:
         return Part("Storage", "fail", f"{free:.0%} free", "Delete versions, lower SHOAL_CACHE_BYTES.", readings)
