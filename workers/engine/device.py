@@ -186,8 +186,9 @@ class Device:
         self._answers.offer_room()
         self._meter.batch_started()
         adapters = {row.adapter for row in rows if row.adapter is not None}
+        in_use = adapters | self._generation.adapters_of(shelved.model)
         for part in self._passes.split(shelved, rows, max_tokens=self._batch_tokens):
-            self._passes.run_pass(shelved, part, in_use=adapters)
+            self._passes.run_pass(shelved, part, in_use=in_use)
             self._beat()
         self._meter.batch_ended(rows=len(rows), tokens=sum(len(row.ids) for row in rows), adapters=len(adapters))
         now = time.time()
@@ -224,7 +225,12 @@ class Device:
             )
         cost = shelved.cost.cost
         tokens = min(self._batch_tokens, max(_LEAST_TOKENS, cost.tokens_within(self._batch_s)))
-        bounds = Bounds(tokens=tokens, adapters=table.room(()), loads=_LOADS_PER_BATCH, cost=cost)
+        bounds = Bounds(
+            tokens=tokens,
+            adapters=table.room(self._generation.adapters_of(shelved.model)),
+            loads=_LOADS_PER_BATCH,
+            cost=cost,
+        )
         chosen = choose_rows(candidates, bounds, self._shares)
         by_id = {work.job.id: work for work in works}
         # the first of them is the one that must not be left out
@@ -238,7 +244,8 @@ class Device:
     def _load_adapters(self, shelved: ShelvedModel, rows: list[BatchRow]) -> list[BatchRow]:
         """Put cold adapters into slots; rows of one that finds no room stay for a later batch."""
         table = shelved.model.adapters.table
-        in_use = {row.adapter for row in rows if row.adapter is not None}
+        made = self._generation.adapters_of(shelved.model)
+        in_use = made | {row.adapter for row in rows if row.adapter is not None}
         left_out: dict[str, ErrorInfo] = {}
         for work in {row.work.job.id: row.work for row in rows}.values():
             digest = work.job.adapter_digest
@@ -247,7 +254,7 @@ class Device:
             error = self._residents.load(shelved.model, work.adapter, in_use=in_use)
             if error is not None and error.code is Code.OUT_OF_MEMORY and work is rows[0].work:
                 # the others of this batch yield their slots to the oldest job and run in the next
-                error = self._residents.load(shelved.model, work.adapter, in_use={digest})
+                error = self._residents.load(shelved.model, work.adapter, in_use=made | {digest})
                 rows = [row for row in rows if row.adapter is None or row.adapter in table or row.work is work]
                 if error is None:
                     return rows

@@ -83,6 +83,11 @@ class Generation:
         """Jobs whose text is in the making."""
         return [work for line in self._lines.values() for work, _ in line.running.values()]
 
+    def adapters_of(self, model: LoadedModel) -> set[str]:
+        """Adapters of a model's texts in the making, which keep their slots."""
+        line = self._lines.get(id(model))
+        return line.generator.adapters if line is not None else set()
+
     def offer(self, work: Work) -> None:
         """Take a job that is ready; it waits here for its turn."""
         work.ready = False
