@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 
 # These must be set before tokenizers and torch start their threads: the device's thread pool shall have the cores.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Threads that wait for each other sleep instead of spinning: they share the cores with the gateway, the sidecar and
-# nats-server. Measured on two cores beside busy neighbours: 97 requests/s against 9 to 16, a fifth of the processor time.
+# nats-server. Measured on two cores beside busy neighbours: 97 requests/s against 9 to 16.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from pydantic import ValidationError
@@ -18,18 +19,25 @@ from workers.settings import WorkerSettings
 
 def main() -> int:
     """Check the settings, then serve. Exit 2: settings are wrong, all errors printed."""
+    parser = argparse.ArgumentParser(prog="python -m workers", description="Serve with one device.")
+    parser.add_argument("--device", help="cpu, cuda, cuda:<index> or simulated:<name>; else SHOAL_DEVICE")
+    device = parser.parse_args().device
     try:
-        settings = WorkerSettings()
+        settings = WorkerSettings() if device is None else WorkerSettings(device=device)
     except ValidationError as error:
         for problem in error.errors():
             name = "SHOAL_" + "_".join(str(part) for part in problem["loc"]).upper()
             print(f"{name}: {problem['msg']}", file=sys.stderr)
         return 2
     os.environ["OMP_NUM_THREADS"] = str(settings.torch_threads)
-    from workers.engine.process import serve
     from workers.logs import configure_logs
 
     configure_logs()
+    if settings.is_simulated:
+        # without torch, which takes seconds and hundreds of megabytes: tens of these run side by side
+        from workers.runtimes.simulated import serve
+    else:
+        from workers.engine.process import serve
     return serve(settings)
 
 
