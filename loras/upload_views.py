@@ -20,6 +20,7 @@ from loras.queries import get_adapter
 from loras.services import answer_question, receive_upload
 from loras.snippets import upload_snippets, usage_snippets
 from loras.uploads.handlers import raise_upload_error
+from loras.uploads.listing import unfinished_uploads
 from loras.uploads.quotas import check_received
 from loras.uploads.receive import received_files
 from wire.errors import Code, ShoalError
@@ -102,5 +103,7 @@ def _form_context(request: HttpRequest, principal: Principal) -> dict[str, objec
         "verdict_url": reverse("version_verdict", args=["team", "adapter", 0]),
         "bases": base_model_ids(),
         "max_bytes": settings.SHOAL.upload_max_bytes,
+        "unfinished": unfinished_uploads(principal),
+        "unfinished_kept_hours": round(settings.SHOAL.upload_expires_s / 3600),
         **verdict,
     }

@@ -1,5 +1,5 @@
 // The upload page: choose or drop, look, send, watch the verdict. Without this script the plain form does the same.
-import { csrfToken } from "../dom.js";
+import { formatBytes } from "../format.js";
 import { followAdapter } from "../live.js";
 import { showToast } from "../toasts.js";
 import { prepareSwitches } from "../behaviour.js";
@@ -7,7 +7,9 @@ import { acceptDrops } from "./drop.js";
 import { inspect } from "./inspect.js";
 import { drawPreview } from "./preview.js";
 import { ProgressCard } from "./progress.js";
-import { buildBody, send } from "./transfer.js";
+import { Batch } from "./batch.js";
+import { drawKnown, findKnown, hashItems } from "./known.js";
+import { listUnfinished, prepareUnfinished } from "./unfinished.js";
 import { filesOfInput, nameOfChoice } from "./walk.js";
 
 const form = document.getElementById("upload-form");
@@ -16,9 +18,13 @@ const sendButton = document.getElementById("send");
 const clearButton = document.getElementById("clear");
 const preview = document.getElementById("preview");
 const zone = document.getElementById("drop-zone");
+const knownPlace = document.getElementById("known");
+const unfinishedCard = document.getElementById("unfinished");
 const verdictPlace = document.getElementById("verdict-place");
 
 let chosen = null;
+// resolves when every chosen file has its hash
+let hashed = Promise.resolve(false);
 let socket = null;
 let nameTouched = nameField !== null && nameField.value !== "";
 
@@ -65,11 +71,35 @@ async function choose(items) {
   setSendWord();
   preview.scrollIntoView({ block: "nearest" });
   (nameField.value ? sendButton : nameField).focus();
+  recognise();
+}
+
+// Hashes what was chosen while the person still reads, and says when it is known already.
+function recognise() {
+  const mine = chosen;
+  const reading = preview.querySelector("[data-reading]");
+  knownPlace.hidden = true;
+  hashed = hashItems(mine.kept, {
+    isStale: () => chosen !== mine,
+    onRead: (bytes, total) => {
+      reading.textContent = bytes < total ? `Reading ${formatBytes(bytes)} of ${formatBytes(total)}` : "";
+    },
+  });
+  // a file that cannot be read is named when it is sent; a name that is not allowed is refused then too
+  hashed.then((whole) => (whole ? showKnown(mine) : null)).catch(() => {});
+}
+
+async function showKnown(mine) {
+  const version = await findKnown(form.dataset.api, nameField.value.trim() ? fullName() : "", mine.kept);
+  if (chosen !== mine) return null;
+  if (version) drawKnown(knownPlace, version, fullName());
+  else knownPlace.hidden = true;
+  return version;
 }
 
 function clear() {
   chosen = null;
-  preview.hidden = true;
+  preview.hidden = knownPlace.hidden = true;
   preview.replaceChildren();
   zone.classList.remove("filled");
   clearButton.hidden = true;
@@ -100,22 +130,32 @@ function followVerdict() {
 
 async function upload() {
   const name = fullName();
-  const items = chosen.kept;
-  const body = buildBody({
-    name, items, promote: form.elements.promote.checked, message: form.elements.message.value.trim(),
-  });
-  let transfer = null;
-  const card = new ProgressCard(document.getElementById("progress"), { name, items, onCancel: () => transfer.cancel() });
+  const mine = chosen;
+  const api = form.dataset.api;
+  const card = new ProgressCard(document.getElementById("progress"), name);
   sendButton.disabled = true;
   verdictPlace.hidden = true;
-  scrollTo({ top: 0 });
   try {
-    transfer = send(form.dataset.api, body, { csrf: csrfToken(), onProgress: (loaded, total) => card.update(loaded, total) });
-    const version = await transfer.done;
+    await hashed;
+    const wishes = { message: form.elements.message.value.trim(), promote: form.elements.promote.checked ? "true" : "" };
+    const known = await findKnown(api, name, mine.kept);
+    if (known?.name === name && !wishes.promote) {
+      drawKnown(knownPlace, known, name);
+      knownPlace.scrollIntoView({ block: "nearest" });
+      return;
+    }
+    const unfinished = await listUnfinished(api);
+    const batch = new Batch({ api, name, items: mine.kept, wishes, unfinished, onChange: () => card.draw() });
+    card.follow(batch);
+    if (unfinishedCard) unfinishedCard.hidden = true;
+    scrollTo({ top: 0 });
+    const version = await batch.run();
     card.finish();
-    history.replaceState(null, "", `${form.dataset.page}?watch=${encodeURIComponent(`${name}@${version.number}`)}`);
-    clear();
-    await showVerdict(name, version.number);
+    if (version) {
+      history.replaceState(null, "", `${form.dataset.page}?watch=${encodeURIComponent(`${name}@${version.number}`)}`);
+      clear();
+      await showVerdict(name, version.number);
+    }
   } catch (error) {
     card.fail(error);
   } finally {
@@ -147,6 +187,7 @@ function start() {
     }
     upload();
   });
+  prepareUnfinished(unfinishedCard, form.dataset.api);
   acceptDrops(document.getElementById("drop-cover"), choose);
   fillSnippets();
   followVerdict();

@@ -41,7 +41,7 @@ export function fileRow(path, size, leftOut = false) {
 
 export function drawPreview(place, found) {
   place.replaceChildren();
-  const head = el("div", { class: "row" }, el("h3", {}, `${found.kept.length} file${found.kept.length === 1 ? "" : "s"}, ${formatBytes(found.sizeBytes)}`));
+  const head = el("div", { class: "row preview-head" }, el("h3", {}, `${found.kept.length} file${found.kept.length === 1 ? "" : "s"}, ${formatBytes(found.sizeBytes)}`), el("span", { class: "small muted", "data-reading": true }));
   place.append(head);
   if (found.facts) place.append(factList(found.facts, found.sizeBytes));
   else if (found.archive) place.append(el("p", { class: "muted" }, "An archive is opened on the server, in a sandbox: its verdict names what is inside."));

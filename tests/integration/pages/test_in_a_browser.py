@@ -112,7 +112,7 @@ def test_a_refused_name_keeps_the_choice_and_says_why(person: Page, tmp_path: Pa
     person.get_by_label("Name", exact=True).fill("UPPER")
     # the browser's own check comes first; without it the server's sentence is shown
     person.locator("#upload-form").evaluate("(form) => { form.noValidate = true; }")
-    with person.expect_response(lambda answer: answer.url.endswith("/api/v1/adapters/")) as caught:
+    with person.expect_response(lambda answer: answer.url.endswith("/api/v1/uploads/known/")) as caught:
         person.locator("#send").click()
     assert caught.value.status == 400
     expect(person.get_by_role("alert")).to_contain_text("is not allowed in a name")
