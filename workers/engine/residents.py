@@ -70,7 +70,9 @@ class Residents:
             case Adopt(shelved=shelved):
                 self._adopt(shelved)
             case MakeResident(model=model, adapter=adapter):
-                self._outbox.post(Ensured(adapter.digest, self.load(model, adapter)))
+                self._outbox.post(
+                    Ensured(adapter.digest, self.load(model, adapter, in_use=self._room.adapters_in_use()))
+                )
             case Evict(digest=digest):
                 self._outbox.post(Ensured(digest, self._evict(digest)))
             case Pin(digest=digest, pinned=pinned):
