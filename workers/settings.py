@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_SIMULATED = re.compile(r"simulated:[A-Za-z0-9._-]{1,64}")
 
 
 def _cores() -> int:
@@ -48,12 +51,26 @@ class WorkerSettings(BaseSettings):
     batch_ms: float = Field(default=250.0, gt=0)
     """A batch is filled up to what the learned cost model expects to run in this time."""
 
+    # a simulated device: what a batch takes is fixed + token · tokens + adapter · adapters
+    simulated_fixed_ms: float = Field(default=5.0, ge=0)
+    simulated_token_us: float = Field(default=50.0, ge=0)
+    simulated_adapter_us: float = Field(default=100.0, ge=0)
+    simulated_load_ms: float = Field(default=2.0, ge=0)
+    """What putting an adapter into a slot of a simulated device takes."""
+    simulated_model_load_ms: float = Field(default=500.0, ge=0)
+    simulated_memory_bytes: int = Field(default=8 * 1024**3, ge=1)
+
     @field_validator("device")
     @classmethod
     def _known_device(cls, value: str) -> str:
-        if value != "cpu" and not value.startswith("cuda"):
-            raise ValueError(f"{value!r} is not cpu, cuda or cuda:<index>")
+        if value != "cpu" and not value.startswith("cuda") and not _SIMULATED.fullmatch(value):
+            raise ValueError(f"{value!r} is not cpu, cuda, cuda:<index> or simulated:<name>")
         return value
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether there is no device but arithmetic."""
+        return self.device.startswith("simulated:")
 
     @property
     def socket_path(self) -> Path:
@@ -63,4 +80,4 @@ class WorkerSettings(BaseSettings):
     @property
     def worker_name(self) -> str:
         """Stable across restarts: the given id, else the device."""
-        return self.worker_id or self.device.replace(":", "")
+        return self.worker_id or self.device.replace(":", "-" if self.is_simulated else "")

@@ -8,20 +8,28 @@ import pynvml
 
 from controlplane.stack.failures import StackError
 
+MAX_SIMULATED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """``worker`` names the worker; ``cuda_uuid`` is NVML's UUID, which is stable where an index is not."""
+    """``worker`` names the worker; ``cuda_uuid`` is NVML's UUID, which is stable where an index is not. A ``simulated``
+    device computes nothing: it is for seeing and testing a fleet without one."""
 
     worker: str
     cuda_uuid: str | None = None
+    simulated: bool = False
 
 
 def find_devices(wanted: str) -> list[Device]:
-    """Devices for ``SHOAL_DEVICES``: ``auto`` takes every GPU or else the CPU, ``cpu`` the CPU alone, else UUIDs.
+    """Devices for ``SHOAL_DEVICES``: ``auto`` takes every GPU or else the CPU, ``cpu`` the CPU alone,
+    ``simulated:<number>`` so many that are not real, else UUIDs.
 
-    Raises ``StackError`` when a named UUID is not on this machine.
+    Raises ``StackError`` when a named UUID is not on this machine, or for a number that is none.
     """
+    kind, _, number = wanted.partition(":")
+    if kind == "simulated":
+        return _simulated(number)
     if wanted == "cpu":
         return [Device("cpu")]
     present = _nvml_uuids()
@@ -34,6 +42,12 @@ def find_devices(wanted: str) -> list[Device]:
             f"it has {', '.join(present) or 'no GPU'}. Use auto, cpu, or UUIDs as `nvidia-smi -L` prints them"
         )
     return [_gpu(uuid) for uuid in asked]
+
+
+def _simulated(number: str) -> list[Device]:
+    if not number.isdecimal() or not 1 <= int(number) <= MAX_SIMULATED:
+        raise StackError(f"SHOAL_DEVICES is simulated:{number}; use simulated:1 to simulated:{MAX_SIMULATED}")
+    return [Device(f"simulated-{at}", simulated=True) for at in range(int(number))]
 
 
 def _gpu(uuid: str) -> Device:

@@ -66,6 +66,8 @@ class Environments:
         ours = {"SHOAL_WORKER_ID": device.worker, "SHOAL_DEVICE": "cpu"}
         if device.cuda_uuid is not None:
             ours |= {"SHOAL_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": device.cuda_uuid}
+        if device.simulated:
+            ours |= {"SHOAL_DEVICE": f"simulated:{device.worker}"}
         return self._base() | ours
 
     def _base(self) -> dict[str, str]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-Vector = NDArray[np.float64]
-
 _FIRST = 8
 """Passes that are believed whatever they say: before them nothing is usual."""
 _LOUD = 3.0
 _USUAL_STEP = 0.1
 _CHANGED = 6
 """Passes beyond the limit on one side, one after the other, that mean another speed."""
+_WIDEST = 1e3
 _QUIET_PART = 0.02
 """No machine repeats itself more closely than this part of a pass."""
 
@@ -46,26 +42,31 @@ class CostModel:
 
     start: Cost = Cost(fixed_s=3e-3, token_s=5e-5, adapter_s=2e-5)
     forgetting: float = 0.99
-    _weights: Vector = field(init=False)
-    _spread: Vector = field(init=False)
+    _weights: list[float] = field(init=False)
+    _spread: list[list[float]] = field(default_factory=lambda: _identity())
     _usual_s: float = 0.0
     _seen: int = 0
     _row: int = 0
 
     def __post_init__(self) -> None:
-        self._weights = np.array([self.start.fixed_s, self.start.token_s * 1e3, self.start.adapter_s * 10])
-        self._spread = np.eye(3) * 1.0
+        self._weights = [self.start.fixed_s, self.start.token_s * 1e3, self.start.adapter_s * 10]
 
     def update(self, *, tokens: int, adapters: int, seconds: float) -> None:
         """Learn from one measured forward pass."""
         # thousands of tokens and tens of adapters: features of one size keep the recursion well conditioned
-        x = np.array([1.0, tokens / 1e3, adapters / 10])
-        residual_s = self._bounded(float(seconds - x @ self._weights), seconds)
-        gain = self._spread @ x / (self.forgetting + x @ self._spread @ x)
-        self._weights = self._weights + gain * residual_s
-        spread = (self._spread - np.outer(gain, x @ self._spread)) / self.forgetting
+        x = (1.0, tokens / 1e3, adapters / 10)
+        residual_s = self._bounded(
+            seconds - sum(weight * value for weight, value in zip(self._weights, x, strict=True)), seconds
+        )
+        seen = [sum(spread * value for spread, value in zip(row, x, strict=True)) for row in self._spread]
+        scale = self.forgetting + sum(value * part for value, part in zip(x, seen, strict=True))
+        gain = [part / scale for part in seen]
+        self._weights = [weight + part * residual_s for weight, part in zip(self._weights, gain, strict=True)]
         # while one direction sees no news, forgetting would let its spread grow without bound
-        self._spread = np.clip((spread + spread.T) / 2, -1e3, 1e3)
+        self._spread = [
+            [min(max((self._spread[i][j] - gain[i] * seen[j]) / self.forgetting, -_WIDEST), _WIDEST) for j in range(3)]
+            for i in range(3)
+        ]
 
     def _bounded(self, residual_s: float, seconds: float) -> float:
         """The residual, or the part of it that is believed."""
@@ -80,7 +81,7 @@ class CostModel:
             slow = residual_s > 0
             self._row = self._row + (1 if slow else -1) if (self._row > 0) == slow else (1 if slow else -1)
         if abs(self._row) >= _CHANGED:
-            self._spread, self._seen, self._row = np.eye(3), 0, 0
+            self._spread, self._seen, self._row = _identity(), 0, 0
             return residual_s
         believed_s = min(max(residual_s, -limit_s), limit_s)
         self._usual_s = self._usual_after(believed_s)
@@ -94,3 +95,7 @@ class CostModel:
         """The present estimate."""
         fixed, token, adapter = (max(float(value), 0.0) for value in self._weights)
         return Cost(fixed_s=fixed, token_s=max(token / 1e3, 1e-7), adapter_s=adapter / 10)
+
+
+def _identity() -> list[list[float]]:
+    return [[float(i == j) for j in range(3)] for i in range(3)]

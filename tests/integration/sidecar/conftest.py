@@ -59,8 +59,16 @@ class Bench:
 
     async def put_model(self, model: str) -> None:
         record = ModelRecord(
-            id=model, digest=MODEL_DIGEST, source="path:none", tasks=[Task.EMBEDDINGS], pool="default",
-            max_tokens=512, dimension=1, created=0,
+            id=model, digest=MODEL_DIGEST, source="path:none", tasks=list(Task), pool="default",
+            max_tokens=512, dimension=8, created=0,
+        )  # fmt: skip
+        await put_record(self.js, subjects.MODELS_BUCKET, model, record)
+
+    async def put_version(self, model: str, digest: str) -> None:
+        """Register a version with weights of its own."""
+        record = ModelRecord(
+            id=model, digest=digest, source="artifact:", tasks=[Task.EMBEDDINGS], pool="default", max_tokens=512,
+            dimension=1, created=0, pinned=False, team="team", artifact=digest,
         )  # fmt: skip
         await put_record(self.js, subjects.MODELS_BUCKET, model, record)
 
@@ -94,17 +102,19 @@ class Bench:
 
     async def publish(
         self, *, job_id: str | None = None, model: str = "model-a", tokens: int = 10, deadline_s: float = 30.0,
-        adapter: str | None = None, inputs: Inputs | None = None,
+        adapter: str | None = None, inputs: Inputs | None = None, task: Task = Task.EMBEDDINGS, machines: int = 1,
+        tenant: str = "team",
     ) -> str:  # fmt: skip
         job_id = job_id or uuid.uuid4().hex
         now = time.time()
         job = Job(
-            id=job_id, task=Task.EMBEDDINGS, pool="default", model=model, model_digest=MODEL_DIGEST,
-            inputs=inputs or EmbeddingInputs(texts=["text"]), tenant="team", token_estimate=tokens,
+            id=job_id, task=task, pool="default", model=model, model_digest=MODEL_DIGEST,
+            inputs=inputs or EmbeddingInputs(texts=["text"]), tenant=tenant, token_estimate=tokens,
             deadline=now + deadline_s, published=now, reply=subjects.reply("bench", job_id), adapter_digest=adapter,
         )  # fmt: skip
+        lane = subjects.lane_of(adapter, machines)
         await self.js.publish(
-            subjects.work("default", model), codec.encode(job), headers={"Nats-Msg-Id": job_id}, timeout=5
+            subjects.work("default", model, lane), codec.encode(job), headers={"Nats-Msg-Id": job_id}, timeout=5
         )
         return job_id
 

@@ -53,6 +53,16 @@ def test_one_worker_per_gpu_each_sees_its_own(tmp_path: Path) -> None:
         assert (environment["SHOAL_DEVICE"], environment["SHOAL_WORKER_ID"]) == ("cuda", device.worker)
 
 
+def test_simulated_devices_are_as_many_as_asked_and_say_what_they_are(tmp_path: Path) -> None:
+    devices = find_devices("simulated:3")
+    parts = make_plan(tmp_path, devices=devices)
+    assert [device.worker for device in devices] == ["simulated-0", "simulated-1", "simulated-2"]
+    assert parts["simulated-1"].environment["SHOAL_DEVICE"] == "simulated:simulated-1"
+    for wrong in ("simulated:", "simulated:0", "simulated:x", "simulated:1000"):
+        with pytest.raises(StackError, match="simulated:1 to simulated:64"):
+            find_devices(wrong)
+
+
 def test_one_cpu_worker_keeps_all_cores_and_the_others_take_one(tmp_path: Path) -> None:
     parts = make_plan(tmp_path)
     assert "OMP_NUM_THREADS" not in parts["worker"].environment

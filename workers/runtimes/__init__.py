@@ -1,0 +1,1 @@
+"""What can stand in for the torch engine in a worker process."""
