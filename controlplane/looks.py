@@ -29,6 +29,12 @@ LOOKS: dict[str, Look] = {
     "note": Look("info", "info", "Note"),
     "fail": Look("fail", "fail", "Fail"),
     "ask": Look("note", "question", "Question"),
+    # evaluations
+    "waiting": Look("idle", "clock", "Waits for its verdict"),
+    "queued": Look("idle", "clock", "Queued"),
+    "running": Look("busy", "busy", "Measuring"),
+    "done": Look("ok", "check-circle", "Measured"),
+    "failed": Look("fail", "fail", "Not measured"),
     # workers
     "starting": Look("busy", "busy", "Starting"),
     "draining": Look("note", "pause", "Draining"),

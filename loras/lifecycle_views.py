@@ -9,15 +9,18 @@ from itertools import groupby
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.principal import Principal
-from controlplane.pages import page
+from controlplane.pages import page, refusal_text
+from loras.api.attached import take_evaluation
 from loras.comparison import compare_versions
 from loras.models import Version
 from loras.page_queries import page_of
 from loras.queries import deleted_adapters, get_adapter, get_deleted_adapter, get_version
 from loras.services import (
+    attach_evaluation,
     delete_adapter,
     delete_version,
     restore_adapter,
@@ -26,7 +29,10 @@ from loras.services import (
     retire_version,
 )
 from loras.services.removal import DELETED_KEPT
+from loras.services.uploads import IF_BETTER
+from loras.uploads.handlers import raise_upload_error
 from loras.views import render_tab
+from wire.errors import ShoalError
 from wire.registry import Scope
 
 
@@ -126,6 +132,26 @@ def restore(request: HttpRequest, principal: Principal, team: str, name: str) ->
     restore_adapter(adapter=row, actor=principal.user)
     messages.success(request, f"{row.full_name} is back with its versions and aliases.")
     return redirect("adapter_detail", team, name)
+
+
+@require_POST
+@page
+def evaluate(request: HttpRequest, principal: Principal, team: str, name: str, number: int) -> HttpResponse:
+    """Attaches rows to a version; what is wrong with them is said on its report."""
+    version = get_version(get_adapter(principal, team, name, scope=Scope.PUSH), number)
+    raise_upload_error(request.META)
+    try:
+        attach_evaluation(
+            version=version,
+            data=take_evaluation(request.FILES),
+            promote_if_better=request.POST.get("promote") == IF_BETTER,
+            actor=principal.user,
+        )
+    except ShoalError as error:
+        messages.error(request, refusal_text(error))
+    else:
+        messages.success(request, f"{version} is measured as soon as a worker is free.")
+    return redirect(f"{reverse('adapter_report', args=[team, name])}?version={number}")
 
 
 @require_POST

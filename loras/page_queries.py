@@ -9,7 +9,7 @@ from django.db.models import F, OuterRef, Subquery
 from controlplane.accounts.principal import Principal, allows
 from controlplane.events.models import Event
 from fleet.models import BaseModel
-from loras.models import Adapter, Alias, Version, VersionFile
+from loras.models import Adapter, Alias, EvaluationRun, Version, VersionFile
 from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
 from loras.queries import adapters_of, events_of
 from loras.states import State
@@ -77,6 +77,12 @@ def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
 def deleted_versions(adapter: Adapter) -> list[Version]:
     """Versions that can be restored, last deleted first."""
     return list(adapter.versions.exclude(deleted_at=None).order_by("-deleted_at")[:50])
+
+
+def evaluations_of(adapter: Adapter, number: int) -> list[EvaluationRun]:
+    """Evaluations of one version, newest first."""
+    runs = EvaluationRun.objects.filter(version__adapter=adapter, version__number=number)
+    return list(runs.select_related("created_by").order_by("-pk")[:10])
 
 
 def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> ListPage:

@@ -18,7 +18,7 @@ from loras.page_queries import base_model_ids, page_of
 from loras.page_rows import AdapterPage, VersionRow
 from loras.queries import get_adapter
 from loras.services import answer_question, receive_upload
-from loras.snippets import upload_snippets, usage_snippets
+from loras.snippets import curl_of, upload_snippets, usage_snippets
 from loras.uploads.handlers import raise_upload_error
 from loras.uploads.listing import unfinished_uploads
 from loras.uploads.quotas import check_received
@@ -79,7 +79,9 @@ def verdict_context(adapter: AdapterPage, version: VersionRow) -> dict[str, obje
     """What ``loras/verdict.html`` needs: the command asks the version by its shortest name."""
     number = version.duplicate_of or version.number
     model = adapter.full_name if LIVE in adapter.version(number).aliases else f"{adapter.full_name}@{number}"
-    return {"adapter": adapter, "version": version, "usage": usage_snippets(model, gateway_url())[1]}
+    facts = adapter.version(number).facts
+    tasks = facts.tasks if facts is not None else []
+    return {"adapter": adapter, "version": version, "usage": curl_of(usage_snippets(model, gateway_url(), tasks))}
 
 
 def _form_context(request: HttpRequest, principal: Principal) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from loras import alias_views, event_views, lifecycle_views, metrics_views, upload_views, views
+from loras import alias_views, event_views, lifecycle_views, metrics_views, playground_views, upload_views, views
 
 _ADAPTER = "adapters/<str:team>/<str:name>/"
 
@@ -17,8 +17,10 @@ urlpatterns = [
     path(f"{_ADAPTER}files/", views.adapter_files, name="adapter_files"),
     path(f"{_ADAPTER}report/", views.adapter_report, name="adapter_report"),
     path(f"{_ADAPTER}events/", views.adapter_events, name="adapter_events"),
+    path(f"{_ADAPTER}playground/", playground_views.playground, name="adapter_playground"),
     path(f"{_ADAPTER}metrics/", metrics_views.adapter_metrics, name="adapter_metrics"),
     path(f"{_ADAPTER}compare/", lifecycle_views.compare, name="compare_versions"),
+    path(f"{_ADAPTER}versions/<int:number>/evaluate/", lifecycle_views.evaluate, name="evaluate_version"),
     path(f"{_ADAPTER}delete/", lifecycle_views.delete, name="delete_adapter"),
     path(f"{_ADAPTER}restore/", lifecycle_views.restore, name="restore_adapter"),
     path(f"{_ADAPTER}aliases/<str:alias>/resume/", lifecycle_views.resume, name="resume_canary"),

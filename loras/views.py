@@ -12,6 +12,7 @@ from controlplane.pages import gateway_url, page, web_url
 from loras.page_queries import (
     base_model_ids,
     deleted_versions,
+    evaluations_of,
     has_adapters,
     list_adapters,
     list_events,
@@ -20,6 +21,7 @@ from loras.page_queries import (
 )
 from loras.page_rows import AdapterPage, ListFilter, VersionRow
 from loras.queries import get_adapter
+from loras.residency import residency_of
 from loras.services import open_hold
 from loras.services.aliases import served_before
 from loras.snippets import upload_snippets, usage_snippets
@@ -58,8 +60,12 @@ def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
 @page
 def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """Overview: how to use it, who made it."""
-    adapter = page_of(principal, get_adapter(principal, team, name))
-    return render_tab(request, adapter, "overview", snippets=usage_snippets(adapter.full_name, gateway_url()))
+    row = get_adapter(principal, team, name)
+    adapter = page_of(principal, row)
+    facts = adapter.shown.facts if adapter.shown else None
+    snippets = usage_snippets(adapter.full_name, gateway_url(), facts.tasks if facts is not None else [])
+    shown = {"snippets": snippets, "residency": residency_of(adapter, team)}
+    return render_tab(request, adapter, "overview", **shown)
 
 
 @require_GET
@@ -91,8 +97,11 @@ def adapter_files(request: HttpRequest, principal: Principal, team: str, name: s
 @page
 def adapter_report(request: HttpRequest, principal: Principal, team: str, name: str) -> HttpResponse:
     """The verdict on one version."""
-    adapter = page_of(principal, get_adapter(principal, team, name))
-    return render_tab(request, adapter, "report", version=chosen_version(request, adapter, newest=True))
+    row = get_adapter(principal, team, name)
+    adapter = page_of(principal, row)
+    version = chosen_version(request, adapter, newest=True)
+    runs = evaluations_of(row, version.number) if version is not None else []
+    return render_tab(request, adapter, "report", version=version, evaluations=runs)
 
 
 @require_GET

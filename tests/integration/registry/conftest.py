@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loras.evaluation import asking, running
+from tests.integration.registry.gateway import Gateway, running_gateway
 from tests.integration.registry.shop import Shop, open_shop
 
 
@@ -24,3 +27,13 @@ def home(settings: Any, tmp_path: Path, nats_url: str, redis_url: str) -> Path:
 def shop(home: Path, tmp_path: Path, db: None) -> Shop:
     """Team ``acme``."""
     return open_shop(tmp_path)
+
+
+@pytest.fixture
+def gateway(shop: Shop, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
+    """On loopback; what may pass is waited for a moment only."""
+    with running_gateway() as (script, url):
+        settings.SHOAL = settings.SHOAL.model_copy(update={"gateway_url": url})
+        monkeypatch.setattr(running, "PATIENCE_S", 2.0)
+        monkeypatch.setattr(asking, "PAUSE_S", 0.01)
+        yield script

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,11 +10,12 @@ from django.utils import timezone
 
 from controlplane.accounts.models import ApiKey
 from controlplane.events.models import Event
-from loras.evaluation import asking, running
+from loras.evaluation import running
 from loras.models import Alias, EvaluationRun, Version
 from loras.services import attach_evaluation, move_alias
 from loras.services.evaluations import claim_evaluation, sweep_evaluations
 from loras.tasks import run_evaluation
+from tests.integration.registry.gateway import Gateway
 from tests.integration.registry.shop import BASE, Shop
 
 PAIRS = b'{"query": "a", "positive": "A"}\n{"query": "b", "positive": "B"}\n'
@@ -26,61 +23,6 @@ LABELLED = b'{"text": "a", "label": "yes"}\n{"text": "b", "label": "no"}\n'
 PROMPTS = b'{"prompt": "a", "expected": "A."}\n'
 GOOD = {"a": [1, 0], "A": [1, 0], "b": [0, 1], "B": [0, 1]}
 BAD = {"a": [1, 0], "A": [0, 1], "b": [0, 1], "B": [1, 0]}
-
-
-class Gateway:
-    """Answers by model: a table of vectors, labels or texts; anything else is a refusal with its status."""
-
-    def __init__(self) -> None:
-        self.models: dict[str, Any] = {}
-        self.keys: set[str] = set()
-        self.refusals: list[int] = []
-
-    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        if self.refusals:
-            return self.refusals.pop(0), {"error": {"message": "Not yet.", "code": "invalid_api_key"}}
-        table = self.models.get(body["model"])
-        if not isinstance(table, dict):
-            message = {"message": f"{body['model']} cannot {path}.", "code": "task_unsupported"}
-            return 400, {"error": message}
-        if path == "/v1/embeddings":
-            rows = [{"index": at, "embedding": table[text]} for at, text in enumerate(body["input"])]
-            return 200, {"data": rows[::-1]}
-        if path == "/v1/classify":
-            return 200, {"data": [{"index": at, "label": table[text]} for at, text in enumerate(body["input"])]}
-        return 200, {"choices": [{"message": {"content": table[body["messages"][0]["content"]]}}]}
-
-
-@pytest.fixture
-def gateway(shop: Shop, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
-    """On loopback; what may pass is waited for a moment only."""
-    script = Gateway()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            script.keys.add(self.headers["authorization"])
-            sent = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, body = script.answer(self.path, sent)
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    settings.SHOAL = settings.SHOAL.model_copy(update={"gateway_url": url})
-    monkeypatch.setattr(running, "PATIENCE_S", 2.0)
-    monkeypatch.setattr(asking, "PAUSE_S", 0.01)
-    yield script
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def measured(version: Version, rows: bytes, **wishes: Any) -> EvaluationRun:

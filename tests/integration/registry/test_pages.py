@@ -7,6 +7,7 @@ import time
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from controlplane.accounts.services import create_team_for, issue_api_key
@@ -15,7 +16,10 @@ from loras.metrics.histogram import BUCKETS
 from loras.metrics.rows import save_usage_minute
 from loras.models import Alias
 from loras.services import hold_canary, move_alias
-from tests.integration.registry.shop import Shop, classifier_facts
+from loras.snippets import usage_snippets
+from tests.integration.registry.gateway import Gateway
+from tests.integration.registry.shop import BASE, Shop, classifier_facts
+from wire.jobs import Task
 from wire.registry import Scope
 
 PAGE = "/adapters/acme/search/"
@@ -164,3 +168,46 @@ def test_operators_see_system_and_dead_jobs(shop: Shop) -> None:
     assert "No job died" in text(owner, "/dead-jobs/")
     assert "There is no dead job 7" in text(owner, "/dead-jobs/7/replay/", {})
     assert signed_in("vera").post("/dead-jobs/7/replay/").status_code == 403
+
+
+def test_the_playground_asks_base_and_adapter_with_one_key(shop: Shop, gateway: Gateway) -> None:
+    shop.ready()
+    owner, address = signed_in("ada"), f"{PAGE}playground/"
+    gateway.models = {
+        BASE: {"q": [1, 0], "near": [0, 1], "far": [1, 0]},
+        "acme/search": {"q": [1, 0], "near": [1, 0], "far": [0, 1]},
+    }
+    gateway.refusals = [401]
+    sent = {"task": "embeddings", "text": "q", "documents": "far\n\nnear\n"}
+    base, adapter = (
+        text(owner, address, sent).split("Ask both")[1].split(f" {BASE} base ")[1].split("acme/search adapter")
+    )
+    assert base.index("far 1.000") < base.index("near 0.000")
+    assert adapter.index("near 1.000") < adapter.index("far 0.000")
+    text(owner, address, sent)
+    assert len(gateway.keys) == 1
+    assert "at least one document" in text(owner, address, {"task": "embeddings", "text": "q"})
+    gateway.models = {BASE: None, "acme/search": None}
+    assert "cannot /v1/embeddings" in text(owner, address, sent)
+    # somebody else's session has a key of its own; who may only look may ask, too
+    shop.member("vera", "viewer")
+    text(signed_in("vera"), address, sent)
+    assert len(gateway.keys) == 2
+
+
+def test_an_evaluation_is_attached_and_shown(shop: Shop, person: Client) -> None:
+    rows = SimpleUploadedFile("rows.jsonl", b'{"query": "a", "positive": "b"}')
+    answer = person.post(f"{PAGE}versions/2/evaluate/", {"evaluation": rows, "promote": "if_better"}, follow=True)
+    assert "1 rows, retrieval" in answer.content.decode()
+    bad = SimpleUploadedFile("rows.jsonl", b"no json")
+    answer = person.post(f"{PAGE}versions/2/evaluate/", {"evaluation": bad}, follow=True)
+    assert "line 1: no JSON" in answer.content.decode()
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_snippets_are_programs_of_their_task(task: Task) -> None:
+    for snippet in usage_snippets("acme/search", "http://gateway", [task]):
+        assert "acme/search" in snippet.text
+        if "import " in snippet.text:
+            compile(snippet.text, snippet.key, "exec")
+    assert [s.key for s in usage_snippets("a/b", "u")] == ["openai", "curl", "python", "shoal"]
