@@ -70,6 +70,8 @@ class DeviceMemory:
             yield found
             found.size_bytes = max(0, torch.cuda.max_memory_allocated(self._device) - before)
             return
+        # what the heap kept of earlier passes would be used again and not be seen to grow
+        return_freed()
         try:
             (_PROCESS / "clear_refs").write_text(_RESET_PEAK)
             before = _status_bytes("VmRSS")

@@ -6,6 +6,7 @@ import math
 
 HALF_LIFE_S = 120.0
 
+
 class Uses:
     """Decayed use counts: a use counts 1 now and half as much each ``half_life_s`` later.
 
