@@ -80,6 +80,8 @@ def _leading(names: Iterable[str]) -> list[str]:
     for name in names:
         parts = name.split(".")
         for depth in range(1, min(_DEEPEST_PREFIX, len(parts) - 1) + 1):
+            if any(part.isdecimal() for part in parts[1 : depth + 1]):
+                break  # the list of layers is no wrapper: another name for it is another model
             prefix = ".".join(parts[:depth]) + "."
             counted[prefix] = counted.get(prefix, 0) + 1
     common = sorted(counted, key=lambda prefix: (prefix.count("."), -counted[prefix]))

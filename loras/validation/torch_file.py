@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,13 +55,13 @@ def read_torch_file(path: Path, name: str, work_dir: Path) -> Header:
     """
     try:
         with path.open("rb") as file:
-            table, places = _read_zip(file) if zipfile.is_zipfile(file) else _read_old(file)
+            table, places = _open_zip(file) if zipfile.is_zipfile(file) else _read_old(file)
         copies = work_dir / "strided"
         tensors = [_tensor(key, view, places, path, copies) for key, view in sorted(_views(table).items())]
     except UnsafePickle as unsafe:
         what = f"{clipped(name)} is a pickle that would call {clipped(unsafe.global_name)}; it was not run."
         raise Refused(failed(CHECK, Finding.PICKLE_UNSAFE, what, _TODO)) from unsafe
-    except (UnreadablePickle, zipfile.BadZipFile, NotImplementedError, struct.error, EOFError) as error:
+    except (UnreadablePickle, struct.error) as error:
         what = f"{clipped(name)} holds no table of tensors as torch.save writes it: {clipped(str(error))}."
         raise Refused(failed(CHECK, Finding.FORMAT_UNSUPPORTED, what, _TODO)) from error
     return Header(tuple(tensors), {}, path.stat().st_size)
@@ -69,6 +71,21 @@ def note_converted(name: str, tensors: int) -> Row:
     """That a pickle was read without being run."""
     what = f"{clipped(name)} is a pickle; its {tensors} tensors were read without running it, and kept as safetensors."
     return noted(CHECK, Finding.PICKLE_CONVERTED, what, "Nothing to do; saving as safetensors makes uploads quicker.")
+
+
+def _open_zip(file: IO[bytes]) -> tuple[object, dict[str, _Place]]:
+    """What ``_read_zip`` gives; whatever the library raises for a spoiled archive is ``UnreadablePickle``."""
+    try:
+        return _read_zip(file)
+    except (UnreadablePickle, UnsafePickle, Refused):
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, OverflowError, ValueError, RuntimeError) as error:
+        raise UnreadablePickle(f"its zip archive cannot be read ({error})") from error
+    except OSError as error:
+        # a forged offset makes zipfile seek before the file; a failing disk is no fault of the upload
+        if error.errno != errno.EINVAL:
+            raise
+        raise UnreadablePickle("an entry lies outside of the file") from error
 
 
 def _read_zip(file: IO[bytes]) -> tuple[object, dict[str, _Place]]:

@@ -87,6 +87,13 @@ def test_whole_weights_that_the_base_does_not_have(tmp_path: Path, name: str) ->
     refusal(adapter(tensors).examine(tmp_path), Finding.FULL_WEIGHT_IN_ADAPTER, name, "100×64", "not in the base")
 
 
+def test_layers_under_another_name_are_those_of_another_model(tmp_path: Path) -> None:
+    tensors = {
+        name.replace("encoder.layer", "model.layers"): tensor for name, tensor in lora(paths("query", "value")).items()
+    }
+    refusal(adapter(tensors).examine(tmp_path), Finding.ADAPTER_INERT, "None of 4 modules", "model.layers.0")
+
+
 def test_whole_weights_of_another_shape(tmp_path: Path) -> None:
     name = "encoder.layer.0.output.dense.weight"
     tensors = lora(paths("query")) | {PREFIX + name: stored(np.ones((64, 64)))}
