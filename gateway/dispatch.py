@@ -100,7 +100,9 @@ async def stream_work(
     inputs = await _travelling(plane, work, order)
     job = _job(order, inputs, work.token_estimate)
     plane.demand.add(job.pool, job.model, job.token_estimate)
-    parts = plane.queue.stream_job(job, timeout_ms=order.timeout_ms, idle_s=idle_s, gone=order.gone)
+    parts = plane.queue.stream_job(
+        job, lane=_lane(plane, job), timeout_ms=order.timeout_ms, idle_s=idle_s, gone=order.gone
+    )
     try:
         async with aclosing(parts):
             async for part in parts:
@@ -114,7 +116,7 @@ async def _run(plane: Plane, metrics: Metrics, order: Order, work: Work[O]) -> t
     try:
         job = _job(order, inputs, work.token_estimate)
         plane.demand.add(job.pool, job.model, job.token_estimate)
-        result = await plane.queue.run_job(job, timeout_ms=order.timeout_ms, gone=order.gone)
+        result = await plane.queue.run_job(job, lane=_lane(plane, job), timeout_ms=order.timeout_ms, gone=order.gone)
     finally:
         _drop_later(plane, inputs)
     return result, _checked(result, metrics, order.target, work)
@@ -139,6 +141,10 @@ def _job(order: Order, inputs: Inputs, token_estimate: int) -> Job:
         reply=subjects.reply(order.gateway_id, job_id),
         trace=order.trace,
     )
+
+
+def _lane(plane: Plane, job: Job) -> str:
+    return subjects.lane_of(job.adapter_digest, plane.presence.machines(job.pool))
 
 
 def _checked(result: Result, metrics: Metrics, target: Target, work: Work[O]) -> O:

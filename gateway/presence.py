@@ -16,6 +16,8 @@ from wire.subjects import PRESENCE_ALL
 # Three messages' time: after a start or a reconnect silence says nothing before.
 LISTEN_S = 3.0
 KEPT_MODELS = 10_000
+# A machine that missed so many messages is not counted: lanes are for those that are there.
+MACHINE_STALE_S = 5.0
 
 
 class PresenceBoard:
@@ -25,6 +27,7 @@ class PresenceBoard:
         self._stale_s = stale_s
         self._seen: dict[tuple[str, str], float] = {}
         self._versions: dict[tuple[str, Task], float] = {}
+        self._machines: dict[str, dict[str, float]] = {}
         self._listening_since = time.monotonic()
 
     async def start(self, connection: Connection) -> None:
@@ -55,9 +58,16 @@ class PresenceBoard:
             detail={"retry_after_s": 5},
         )
 
+    def machines(self, pool: str) -> int:
+        """How many machines serve in ``pool``."""
+        return len(self._machines.get(pool, ()))
+
     def note(self, presence: Presence) -> None:
         """Take over one sidecar's message."""
         now = time.monotonic()
+        # Told about once a second by each machine: those that ceased are dropped here, not at each request.
+        machines = self._machines.get(presence.pool, {}) | ({presence.machine: now} if presence.workers else {})
+        self._machines[presence.pool] = {name: at for name, at in machines.items() if now - at <= MACHINE_STALE_S}
         for model in presence.models:
             self._seen[presence.pool, model] = now
         for task in presence.version_tasks:

@@ -78,13 +78,15 @@ class WorkQueue:
         await self._connection.subscribe(f"{self._ack_prefix}*", cb=self._take_ack)
         await self._connection.subscribe(subjects.reply_filter(self._gateway_id), cb=self._take_reply)
 
-    async def run_job(self, job: Job, *, timeout_ms: int, gone: asyncio.Future[None] | None = None) -> Result:
-        """Publish ``job`` and return its complete result.
+    async def run_job(
+        self, job: Job, *, lane: str, timeout_ms: int, gone: asyncio.Future[None] | None = None
+    ) -> Result:
+        """Publish ``job`` in ``lane`` and return its complete result.
 
         ``gone`` fails when the client leaves. Raises ``ShoalError`` QUEUE_FULL, QUEUE_UNAVAILABLE,
         DEADLINE_EXCEEDED, and what ``gone`` fails with; in every case nobody works for nothing: the job is cancelled.
         """
-        waiter = self._expect(job, timeout_ms, gone)
+        waiter = self._expect(job, lane, timeout_ms, gone)
         try:
             await self._publish_if_connected(waiter)
             result = await waiter.answer
@@ -99,14 +101,14 @@ class WorkQueue:
             self._forget(waiter)
 
     async def stream_job(
-        self, job: Job, *, timeout_ms: int, idle_s: float, gone: asyncio.Future[None] | None = None
+        self, job: Job, *, lane: str, timeout_ms: int, idle_s: float, gone: asyncio.Future[None] | None = None
     ) -> AsyncGenerator[Result]:
         """Publish ``job`` and yield the parts of its text in order, each character once; the last one is final.
 
         Raises as ``run_job`` does, and DEADLINE_EXCEEDED when no part came for ``idle_s`` after the first one. The
         caller closes the generator when it stops early, which cancels the job.
         """
-        waiter = self._expect(job, timeout_ms, gone)
+        waiter = self._expect(job, lane, timeout_ms, gone)
         parts = waiter.stream()
         started = complete = False
         try:
@@ -152,9 +154,9 @@ class WorkQueue:
         if self._cancels:
             await asyncio.wait(self._cancels, timeout=STOP_S)
 
-    def _expect(self, job: Job, timeout_ms: int, gone: asyncio.Future[None] | None) -> Waiter:
+    def _expect(self, job: Job, lane: str, timeout_ms: int, gone: asyncio.Future[None] | None) -> Waiter:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(job, _subject(job.pool, job.model), codec.encode(job), loop.create_future())
+        waiter = Waiter(job, _subject(job.pool, job.model, lane), codec.encode(job), loop.create_future())
         self._waiters[job.id] = waiter
         waiter.timers = [
             loop.call_later(job.deadline - time.time(), waiter.expire, timeout_ms),

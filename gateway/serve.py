@@ -49,6 +49,8 @@ def build_server(gateway: Gateway) -> Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            # Nothing here looks at a client's address but the metrics, which must not believe a header.
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=settings.shutdown_grace_s,
         )

@@ -14,8 +14,8 @@ class TargetUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``target`` is ``team/adapter@3`` or a base model's id, ``alias`` the alias it was reached by, if any.
     ``failed`` counts by error code the requests that failed for a reason of the serving side (status 500 and above);
-    refusals of the request itself count in ``refused``. ``latency`` has ``len(LATENCY_BOUNDS_MS) + 1`` counts, of
-    answered requests.
+    refusals of the request itself, and clients that left, count in ``refused``. ``requests`` counts all of them.
+    ``latency`` has ``len(LATENCY_BOUNDS_MS) + 1`` counts, of answered requests.
     """
 
     team: str

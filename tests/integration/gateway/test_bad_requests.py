@@ -188,6 +188,40 @@ async def test_key_limits(stand: Stand) -> None:
     assert (await first).status_code == 504
 
 
+async def test_key_limits_hold_under_load(stand: Stand) -> None:
+    both = KeyRecord(id="b", team="acme", scopes=[Scope.INFER], requests_per_minute=40, max_in_flight=5)
+    await stand.put_key("both", both)
+    headers = {"authorization": "Bearer both"}
+    at_once: list[int] = []
+
+    async def ask() -> tuple[int, str]:
+        answer = await stand.client.post("/v1/embeddings", json=GOOD, headers=headers)
+        at_once.append(stand.gateway.limits._keys["b"].in_flight)
+        return answer.status_code, "" if answer.status_code == 200 else answer.json()["error"]["message"]
+
+    answers = [answer for _ in range(20) for answer in await asyncio.gather(*(ask() for _ in range(12)))]
+    assert sum(status == 200 for status, _ in answers) == 40
+    refusals = {message for status, message in answers if status == 429}
+    assert any("40 requests a minute" in message for message in refusals)
+    assert any("5 requests in flight" in message for message in refusals)
+    assert {status for status, _ in answers} == {200, 429}
+    assert max(at_once) <= 5
+    assert stand.gateway.limits._keys["b"].in_flight == 0
+    assert (await stand.embed()).status_code == 200
+
+
+async def test_bytes_in_flight_are_bounded(nats_url: str) -> None:
+    async with running_stand(nats_url, max_in_flight_bytes=100_000) as stand:
+        stand.consumer.respond = lambda job, inputs: []
+        stand.client.headers["x-shoal-timeout-ms"] = "1000"
+        answers = await asyncio.gather(*(stand.embed(input="x" * 40_000) for _ in range(4)))
+        assert sorted(answer.status_code for answer in answers) == [429, 429, 504, 504]
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert "100000" in refused.json()["error"]["message"]
+        assert refused.headers["retry-after"]
+        assert stand.gateway.limits.held_bytes == 0
+
+
 async def test_limit_of_the_gateway_itself(nats_url: str) -> None:
     async with running_stand(nats_url, max_in_flight=2) as stand:
         stand.consumer.respond = lambda job, inputs: []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import struct
+import time
 
 import msgspec
 import pytest
@@ -12,12 +13,12 @@ from nats.aio.msg import Msg
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 
 from fabric.kv import put_record
-from tests.integration.gateway.stand import BASE, BASE_RECORD, CHAT, OTHER_SECRET, SECRET, VERSIONS, Stand, vector
+from tests.integration.gateway.stand import BASE, BASE_RECORD, CHAT, OTHER_SECRET, POOL, SECRET, VERSIONS, Stand, vector
 from tests.integration.gateway.waiting import until, until_async
 from wire import codec
 from wire.errors import Code, ErrorInfo
-from wire.jobs import Demand, EmbeddingInputs, Job, Result
-from wire.subjects import DEMAND_ALL, MODELS_BUCKET
+from wire.jobs import Demand, EmbeddingInputs, Job, Presence, Result
+from wire.subjects import DEMAND_ALL, MODELS_BUCKET, lane_of
 
 
 async def test_string_and_list_and_headers(stand: Stand) -> None:
@@ -206,3 +207,24 @@ async def test_model_cards(stand: Stand) -> None:
     base = (await stand.client.get(f"/v1/models/{BASE}")).json()
     assert base["shoal"]["kind"] == "base"
     assert base["shoal"]["dimension"] == 4
+
+
+async def test_an_adapters_jobs_share_a_lane_while_several_machines_serve(stand: Stand) -> None:
+    subjects_seen: list[str] = []
+
+    async def take(msg: Msg) -> None:
+        subjects_seen.append(msg.subject)
+
+    await stand.connection.subscribe("work.>", cb=take)
+    await stand.connection.flush()
+    await stand.embed(model="acme/support")
+    other = Presence(machine="second", pool=POOL, models=[BASE], workers=1, at=time.time())
+    stand.gateway.plane().presence.note(other)
+    await until(lambda: stand.gateway.plane().presence.machines(POOL) == 2)
+    headers = {"x-shoal-timeout-ms": "600"}
+    for model in ("acme/support@1", "acme/support@1", BASE):
+        await stand.client.post("/v1/embeddings", json={"model": model, "input": "x"}, headers=headers)
+    await until(lambda: len(subjects_seen) == 4)
+    lanes = [subject.rpartition(".")[2] for subject in subjects_seen]
+    assert lanes == ["0", lane_of("1" * 64, 2), lane_of("1" * 64, 2), "0"]
+    assert lanes[1] != "0"

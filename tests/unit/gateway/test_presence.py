@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.presence import LISTEN_S, PresenceBoard
+from gateway.presence import LISTEN_S, MACHINE_STALE_S, PresenceBoard
 from tests.integration.gateway.stand import BASE_RECORD
 from wire.errors import Code, ShoalError
 from wire.jobs import Presence
@@ -40,3 +40,20 @@ def test_a_model_never_seen_is_refused_after_three_messages_time(clock: list[flo
     clock[0] += 0.2
     with pytest.raises(ShoalError):
         board.check(BASE_RECORD)
+
+
+def test_machines_are_those_that_still_tell(clock: list[float]) -> None:
+    board = PresenceBoard(15.0)
+
+    def tell(machine: str, workers: int = 1) -> None:
+        board.note(Presence(machine=machine, pool="p", models=["m"], workers=workers, at=0))
+
+    tell("a")
+    tell("a")
+    assert board.machines("p") == 1
+    tell("b")
+    tell("drained", workers=0)
+    assert (board.machines("p"), board.machines("other")) == (2, 0)
+    clock[0] += MACHINE_STALE_S + 1
+    tell("b")
+    assert board.machines("p") == 1
