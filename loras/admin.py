@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from controlplane.read_only_admin import ReadOnlyAdmin, acting_user
-from loras.models import Adapter, Alias, AliasMove, Artifact, Version, VersionFile
+from loras.models import Adapter, Alias, AliasMove, Artifact, Upload, Version, VersionFile
 from loras.services import retire_version
 from wire.errors import ShoalError
 
@@ -62,3 +62,11 @@ class VersionFileAdmin(ReadOnlyAdmin):
     list_display = ["version", "role", "path", "artifact"]
     list_filter = ["role"]
     list_select_related = ["version__adapter__team", "artifact"]
+
+
+@admin.register(Upload)
+class UploadAdmin(ReadOnlyAdmin):
+    list_display = ["id", "team", "adapter", "path", "state", "offset_bytes", "size_bytes", "touched_at", "created_by"]
+    list_filter = ["state", "team"]
+    list_select_related = ["team", "created_by"]
+    search_fields = ["id", "adapter", "path"]
