@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from wire.canonical import PREFIX_REPLACE, SUFFIX_A, SUFFIX_B, SUFFIX_MAGNITUDE, ModuleHeader
 from wire.errors import Code, ShoalError
 from workers.packing.artifact import AdapterArtifact
+from workers.packing.layers import PackedConv1D
 
 
 def apply_artifact(module: nn.Module, artifact: AdapterArtifact, *, base_digest: str | None) -> None:
@@ -97,7 +98,7 @@ def _is_transposed(layer: nn.Module) -> bool:
     """Whether the layer keeps its weight as (in_features, out_features): GPT-2's Conv1D."""
     from transformers.pytorch_utils import Conv1D
 
-    return isinstance(layer, Conv1D)
+    return isinstance(layer, Conv1D | PackedConv1D)
 
 
 def _unloadable(reason: str) -> ShoalError:

@@ -1,4 +1,4 @@
-"""``python -m workers.probe``: does the serving path give what PEFT gives for this adapter?
+"""``python -m workers.probe``: does the serving path give what PEFT, or plain transformers, gives for this version?
 
 With a ProbeRequest as JSON on stdin it answers with a ProbeReply on stdout. With ``--serve SOCKET`` it keeps torch and
 the base models in memory and forks one limited child for each request that comes over the Unix socket.
@@ -51,9 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
     # whatever a library prints must not mix with the reply
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = decode_json(sys.stdin.buffer.read(), ProbeRequest)
-    from workers.probe_run import load_base, probe_adapter
+    from workers.probe_run import load_base, probe
 
-    reply = probe_adapter(load_base(request.base_model, request.base_source, request.base_digest), request)
+    base = None
+    if request.kind == "lora":
+        base = load_base(request.base_model, request.base_source, request.base_digest)
+    reply = probe(base, request)
     with os.fdopen(reply_file, "wb") as out:
         out.write(encode_json(reply))
     return 0

@@ -1,82 +1,83 @@
-"""One probe: base and adapter rows in one packed batch, against PEFT's model on the same rows one by one."""
+"""One probe: the worker's serving path beside PEFT's model, or beside plain transformers for a fine-tune."""
 
 from __future__ import annotations
 
+import gc
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import msgspec
 import torch
 
 from wire.errors import ShoalError
-from wire.jobs import EmbeddingInputs, Task
-from wire.registry import ModelRecord
-from wire.reports import Row
+from wire.jobs import Task
+from wire.registry import Mode, ModelRecord
+from wire.reports import Row as ReportRow
 from wire.validation import ProbeReply, ProbeRequest
-from workers.models import LoadedModel, ModelOptions, load_model
+from workers.models import LoadedModel, ModelOptions, load_model, merge_version
+from workers.models.folder import ModelFolder, open_folder
 from workers.models.pooling import PoolingRule
-from workers.models.protocol import Vectors
+from workers.models.protocol import Row, RowOutput
 from workers.models.sentence_files import read_sentence_settings
 from workers.packing.artifact import AdapterArtifact, read_artifact
+from workers.probe_reference import HEAD_TASKS, make_rows, one_by_one, own_task, plain_network, with_peft
 from workers.probe_rows import Measured, failure, judge
-from workers.sources import resolve_source, weights_digest
+from workers.sources import ARTIFACT_SOURCE, resolve_source, weights_digest
 
-TEXTS = [
-    "A shoal moves as one.",
-    "how do I reset the password of my account?",
-    "The invoice was paid twice; please refund the second payment to the card that was used.",
-    "def area(radius: float) -> float: return 3.14159 * radius ** 2",
-    "Zürich, São Paulo, 東京",
-    "Adapters change few weights of a model. " * 3,
-]
 _SLOTS = 2
+_OPTIONS = ModelOptions(device="cpu", slots=_SLOTS, max_rank=1 << 16)
+_FAILS = (ValueError, RuntimeError, KeyError, TypeError, OSError, AttributeError, ShoalError)
+"""What PEFT and transformers raise for files that they cannot load."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeBase:
-    """A base model twice: as the worker serves it, and plain for PEFT. ``alone`` are the plain model's vectors."""
+    """A base model twice: as the worker serves it, and plain for PEFT. ``alone`` is what the plain model gives for
+    ``rows``, the probe's texts for the base model's own task."""
 
     served: LoadedModel
     plain: Any
-    pooling: PoolingRule
-    rows: list[list[int]]
-    alone: Vectors
+    folder: ModelFolder
+    rule: PoolingRule
+    rows: list[Row]
+    alone: list[RowOutput]
+
+    @property
+    def task(self) -> Task:
+        return self.rows[0].task
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """The worker's outputs: of rows with the adapter, and of the base's rows beside them (none when merged)."""
+
+    rows: list[Row]
+    adapted: list[RowOutput]
+    in_mix: list[RowOutput]
 
 
 def load_base(model_id: str, source: str, digest: str) -> ProbeBase:
-    """Both copies, and the plain one's vectors. An empty ``digest`` is taken from the files.
+    """Both copies, and the plain one's outputs. An empty ``digest`` is taken from the files.
 
     Raises ``ShoalError(MODEL_UNLOADABLE)``.
     """
-    from transformers import AutoModel
-
     torch.set_num_threads(1)
     path = resolve_source(source)
-    record = ModelRecord(
-        id=model_id,
-        digest=digest or weights_digest(path),
-        source=source,
-        tasks=[Task.EMBEDDINGS],
-        pool="probe",
-        max_tokens=0,
-        dimension=None,
-        created=0,
-    )
-    served = load_model(record, options=ModelOptions(device="cpu", slots=_SLOTS, max_rank=1 << 16))
-    plain = AutoModel.from_pretrained(str(path), dtype=torch.float32, local_files_only=True).eval()
-    pooling = read_sentence_settings(path).rule
-    rows = [row.ids for row in served.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts=TEXTS)).rows]
-    _warm(served)
-    return ProbeBase(served, plain, pooling, rows, _one_by_one(plain, pooling, rows))
+    served = load_model(_record(model_id, digest or weights_digest(path), source), options=_OPTIONS)
+    task, folder, rule = own_task(served), open_folder(path), read_sentence_settings(path).rule
+    plain = plain_network(folder, task)
+    rows = make_rows(served, task)
+    _warm(served, rows)
+    return ProbeBase(served, plain, folder, rule, rows, one_by_one(plain, rows, rule))
 
 
-def probe_adapter(base: ProbeBase, request: ProbeRequest) -> ProbeReply:
-    """The verdict on one adapter; what cannot be loaded by either side is a verdict too."""
+def probe(base: ProbeBase | None, request: ProbeRequest) -> ProbeReply:
+    """The verdict on one version; what cannot be loaded by either side is a verdict too. ``base`` is ``None`` for a
+    fine-tune. An adapter that is served merged changes ``base``: this process serves no second probe."""
     started = time.monotonic()
-    rows, measured = _probe(base, request)
+    rows, measured = _probe_full(request) if base is None else _probe_adapter(base, request)
     return ProbeReply(
         rows=rows,
         max_difference=measured.difference if measured else None,
@@ -85,58 +86,95 @@ def probe_adapter(base: ProbeBase, request: ProbeRequest) -> ProbeReply:
     )
 
 
-def _probe(base: ProbeBase, request: ProbeRequest) -> tuple[list[Row], Measured | None]:
+def _probe_adapter(base: ProbeBase, request: ProbeRequest) -> tuple[list[ReportRow], Measured | None]:
     try:
         artifact = read_artifact(Path(request.canonical_path), expected_digest=request.digest)
-        in_mix, adapted = _serve(base.served, request.digest, artifact)
+        served = _merged(base, request, artifact) if request.mode is Mode.MERGED else _packed(base, request, artifact)
     except ShoalError as error:
         return [failure("The worker cannot load it", str(error))], None
-    if not (np.isfinite(adapted).all() and np.isfinite(in_mix).all()):
-        return judge(request, Measured.of_nonfinite(adapted, in_mix)), None
+    bad = Measured.of_nonfinite(served.adapted, served.in_mix)
+    if bad.nonfinite_rows:
+        return judge(request, bad), None
     try:
-        expected = _one_by_one(_with_peft(base.plain, request.peft_dir), base.pooling, base.rows)
-    except (ValueError, RuntimeError, KeyError, TypeError, OSError) as error:
+        plain = base.plain
+        if request.task in HEAD_TASKS and base.task is not request.task:
+            plain = plain_network(base.folder, request.task, labels=request.labels, problem=request.problem)
+        expected = one_by_one(with_peft(plain, request.peft_dir), served.rows, base.rule)
+        measured = Measured.compare(
+            adapted=served.adapted,
+            expected=expected,
+            alone=base.alone if served.rows[0].task is base.task else None,
+            in_mix=served.in_mix,
+            base_alone=base.alone,
+        )
+    except _FAILS as error:
         return [failure("PEFT cannot load it", str(error))], None
-    measured = Measured.compare(adapted=adapted, in_mix=in_mix, expected=expected, alone=base.alone)
     return judge(request, measured), measured
 
 
-def _serve(served: LoadedModel, digest: str, artifact: AdapterArtifact) -> tuple[Vectors, Vectors]:
-    """One packed batch with every text twice: (vectors without, vectors with the adapter)."""
-    served.load_adapter(digest, artifact)
+def _packed(base: ProbeBase, request: ProbeRequest, artifact: AdapterArtifact) -> _Served:
+    """One packed batch in which rows of the base and of the adapter take turns."""
+    model, digest = base.served, request.digest
+    model.load_adapter(digest, artifact)
     try:
-        texts = [text for text in TEXTS for _ in range(2)]
-        # base and adapter take turns, so that rows of both kinds lie beside each other
-        vectors = served.embed(texts, [None, digest] * len(TEXTS))
+        resident = model.adapters.table.get(digest)
+        head = resident.head if resident is not None else None
+        rows = make_rows(model, request.task, head) if head is not None else base.rows
+        # a decoder makes texts in steps of their own, so no row of it lies in a batch of a head
+        beside = base.rows if head is None or base.task is not Task.GENERATE else []
+        mixed = [row for pair in zip(rows, beside, strict=False) for row in pair] if beside else rows
+        names = [digest, None] * min(len(rows), len(beside)) if beside else [digest] * len(rows)
+        outputs = model.forward(mixed, names)
     finally:
-        served.unload_adapter(digest)
-    return vectors[0::2], vectors[1::2]
+        model.unload_adapter(digest)
+    if not beside:
+        return _Served(rows, outputs, [])
+    return _Served(rows[: len(outputs) // 2], outputs[0::2], outputs[1::2])
 
 
-def _warm(served: LoadedModel) -> None:
+def _merged(base: ProbeBase, request: ProbeRequest, artifact: AdapterArtifact) -> _Served:
+    model = base.served
+    record = msgspec.structs.replace(
+        model.record, artifact=request.digest, base_digest=request.base_digest or model.record.digest
+    )
+    merge_version(record, model.kind, artifact, torch.device(model.options.device))
+    own_head = getattr(model.kind, "own_head", None)
+    rows = make_rows(model, request.task, own_head) if artifact.header.head is not None else base.rows
+    return _Served(rows, model.forward(rows, [None] * len(rows)), [])
+
+
+def _probe_full(request: ProbeRequest) -> tuple[list[ReportRow], Measured | None]:
+    """One copy of the weights at a time: the memory of the process is limited."""
+    torch.set_num_threads(1)
+    record = msgspec.structs.replace(_record("the fine-tune", request.digest, ARTIFACT_SOURCE), artifact=request.digest)
+    try:
+        model = load_model(record, options=_OPTIONS, artifact=Path(request.canonical_path))
+        rows = make_rows(model, request.task)
+        served, again = (model.forward(rows, [None] * len(rows)) for _ in range(2))
+    except ShoalError as error:
+        return [failure("The worker cannot load it", str(error))], None
+    bad = Measured.of_nonfinite(served)
+    if bad.nonfinite_rows:
+        return judge(request, bad), None
+    del model
+    gc.collect()
+    try:
+        folder = open_folder(Path(request.model_dir))
+        rule = read_sentence_settings(folder.path).rule
+        expected = one_by_one(plain_network(folder, request.task), rows, rule)
+        measured = Measured.compare(adapted=served, expected=expected, alone=None, in_mix=served, base_alone=again)
+    except _FAILS as error:
+        return [failure("Transformers cannot load it", str(error))], None
+    return judge(request, measured), measured
+
+
+def _record(model_id: str, digest: str, source: str) -> ModelRecord:
+    return ModelRecord(model_id, digest, source, [Task.EMBEDDINGS], "probe", 0, None, 0)
+
+
+def _warm(served: LoadedModel, rows: list[Row]) -> None:
     """Do once in a server what every forked child would have to do again: imports of seconds, first-use set-up."""
     from peft import LoraConfig, inject_adapter_in_model
 
     inject_adapter_in_model(LoraConfig(target_modules=["0"]), torch.nn.Sequential(torch.nn.Linear(2, 2)))
-    served.embed(TEXTS[:1], [None])
-
-
-def _with_peft(plain: Any, folder: str) -> Any:
-    from peft import PeftModel
-
-    with warnings.catch_warnings():
-        # of the libraries among themselves; nothing an uploader or an operator can act on
-        warnings.simplefilter("ignore", FutureWarning)
-        return PeftModel.from_pretrained(plain, folder, is_trainable=False).eval()
-
-
-def _one_by_one(model: Any, pooling: PoolingRule, rows: list[list[int]]) -> Vectors:
-    """Vectors of rows that never see each other nor any padding."""
-    vectors = []
-    with torch.inference_mode():
-        for row in rows:
-            ids = torch.tensor([row])
-            mask = torch.ones_like(ids)
-            hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
-            vectors.append(pooling.apply(hidden, mask).to(torch.float32).numpy()[0])
-    return np.stack(vectors)
+    served.forward(rows[:1], [None])

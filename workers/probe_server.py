@@ -26,7 +26,7 @@ from wire.codec import WireDecodeError, decode_json, encode_json
 from wire.errors import ShoalError
 from wire.validation import ProbeEnding, ProbeReply, ProbeRequest
 from workers.probe_rows import failure
-from workers.probe_run import ProbeBase, load_base, probe_adapter
+from workers.probe_run import ProbeBase, load_base, probe
 
 _LENGTH_BYTES = 4
 _MAX_REQUEST_BYTES = 1 << 20
@@ -118,7 +118,9 @@ class ProbeServer:
             return
         self._fork(connection, base, request)
 
-    def _base(self, request: ProbeRequest) -> ProbeBase:
+    def _base(self, request: ProbeRequest) -> ProbeBase | None:
+        if request.kind == "full":
+            return None
         key = (request.base_source, request.base_digest)
         if key not in self._bases:
             self._keep(key, load_base(request.base_model, request.base_source, request.base_digest))
@@ -134,7 +136,7 @@ class ProbeServer:
         gc.freeze()
         log.info("base model loaded", source=key[0], digest=key[1][:12])
 
-    def _fork(self, connection: socket.socket, base: ProbeBase, request: ProbeRequest) -> None:
+    def _fork(self, connection: socket.socket, base: ProbeBase | None, request: ProbeRequest) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -144,7 +146,7 @@ class ProbeServer:
             os.setpgid(pid, pid)
         self._children[pid] = _Child(connection, request.digest, time.monotonic() + self._timeout_s)
 
-    def _be_child(self, connection: socket.socket, base: ProbeBase, request: ProbeRequest) -> None:
+    def _be_child(self, connection: socket.socket, base: ProbeBase | None, request: ProbeRequest) -> None:
         """Never returns."""
         code = 1
         try:
@@ -154,7 +156,7 @@ class ProbeServer:
             signal.set_wakeup_fd(-1)
             self._listener.close()
             self._limits.apply()
-            _answer(connection, probe_adapter(base, request))
+            _answer(connection, probe(base, request))
             code = 0
         except BaseException:
             traceback.print_exc()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from wire.errors import Code, ShoalError
 from wire.registry import ModelRecord
 from workers.merging import apply_artifact
 from workers.models.causal import CausalModel, load_causal_model
@@ -15,12 +14,12 @@ from workers.models.encoder import Encoder, load_encoder
 from workers.models.families import is_generative
 from workers.models.folder import ModelFolder, open_folder
 from workers.models.loaded import LoadedModel
-from workers.models.protocol import ModelOptions
-from workers.packing.artifact import head_tensors, read_artifact
+from workers.models.protocol import ModelKind, ModelOptions
+from workers.packing.artifact import AdapterArtifact, head_tensors, read_artifact
 from workers.packing.store import PackedAdapters
 from workers.sources import ARTIFACT_SOURCE, open_model
 
-__all__ = ["LoadedModel", "ModelOptions", "load_model"]
+__all__ = ["LoadedModel", "ModelOptions", "load_model", "merge_version"]
 
 
 def load_model(record: ModelRecord, *, options: ModelOptions, artifact: Path | None = None) -> LoadedModel:
@@ -33,7 +32,7 @@ def load_model(record: ModelRecord, *, options: ModelOptions, artifact: Path | N
     with tempfile.TemporaryDirectory(dir=options.scratch, prefix="model-") as scratch:
         kind = _load_kind(record, open_folder(open_model(record, artifact, Path(scratch))), options, device)
     if artifact is not None and record.source != ARTIFACT_SOURCE:
-        _merge(record, kind, artifact, device)
+        merge_version(record, kind, read_artifact(artifact, expected_digest=record.artifact), device)
     if isinstance(kind, Encoder):
         # last, so that merged weights are rounded once
         kind.settle_dtype(options.dtype, name=record.id)
@@ -52,12 +51,9 @@ def _load_kind(
     return load_encoder(folder, device)
 
 
-def _merge(record: ModelRecord, kind: Encoder | CausalModel, path: Path, device: torch.device) -> None:
-    """Make the base model's copy in ``kind`` the version's own."""
-    artifact = read_artifact(path, expected_digest=record.artifact)
+def merge_version(record: ModelRecord, kind: ModelKind, artifact: AdapterArtifact, device: torch.device) -> None:
+    """Make the base model's copy in ``kind`` the version's own. Raises ``ShoalError(ADAPTER_UNLOADABLE)``."""
     apply_artifact(kind.module, artifact, base_digest=record.base_digest)
     header = artifact.header.head
     if header is not None:
-        if not isinstance(kind, Encoder):
-            raise ShoalError(Code.ADAPTER_UNLOADABLE, f"{record.id} brings a head to a model that continues texts.")
-        kind.own_head = kind.build_head(header, head_tensors(artifact)).to(device)
+        kind.adopt_head(kind.build_head(header, head_tensors(artifact)).to(device))

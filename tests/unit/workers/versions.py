@@ -16,23 +16,29 @@ from wire.canonical import (
     FORMAT,
     METADATA_KEY,
     PREFIX_FILE,
+    PREFIX_HEAD,
     PREFIX_REPLACE,
     SUFFIX_A,
     SUFFIX_B,
     SUFFIX_MAGNITUDE,
     CanonicalHeader,
+    HeadHeader,
     ModuleHeader,
 )
 from wire.codec import encode_json
 
 
-def canonical_of(peft: Any) -> tuple[dict[str, Tensor], CanonicalHeader]:
-    """What validation makes of a PEFT model with one adapter: its tensors and header."""
+def canonical_of(
+    peft: Any, *, prefix: str = "", head: HeadHeader | None = None, base_digest: str = "2" * 64
+) -> tuple[dict[str, Tensor], CanonicalHeader]:
+    """What validation makes of a PEFT model with one adapter: its tensors and header. ``prefix`` is the attribute that
+    holds the base model in a class with a head; the tensors that ``head`` names are the adapter's saved modules."""
     tensors: dict[str, Tensor] = {}
     modules: dict[str, ModuleHeader] = {}
     replaced: list[str] = []
     inner = peft.base_model.model
-    for path, layer in inner.named_modules():
+    for full_path, layer in inner.named_modules():
+        path = full_path.removeprefix(prefix)
         if hasattr(layer, "lora_A") and "default" in layer.lora_A:
             a = layer.lora_A["default"].weight
             magnitudes = getattr(layer, "lora_magnitude_vector", {})
@@ -48,9 +54,13 @@ def canonical_of(peft: Any) -> tuple[dict[str, Tensor], CanonicalHeader]:
             plain = name.replace(".modules_to_save.default.", ".")
         elif not (name.endswith("bias") and parameter.requires_grad and "original_module" not in name):
             continue
+        if head is not None and plain in head.tensors:
+            tensors[PREFIX_HEAD + plain] = parameter.detach().clone()
+            continue
+        plain = plain.removeprefix(prefix)
         replaced.append(plain)
         tensors[PREFIX_REPLACE + plain] = parameter.detach().clone()
-    header = CanonicalHeader(FORMAT, "base", "2" * 64, modules, replaced=sorted(replaced))
+    header = CanonicalHeader(FORMAT, "base", base_digest, modules, replaced=sorted(replaced), head=head)
     return tensors, header
 
 
