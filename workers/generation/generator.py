@@ -12,7 +12,7 @@ import torch
 
 from wire.errors import Code, ErrorInfo
 from workers.generation.cache import KeyValueCache
-from workers.generation.prefixes import Prefixes
+from workers.generation.prefixes import LEAST_TOKENS, Prefixes, common_tokens
 from workers.generation.sampling import choose_tokens
 from workers.generation.step import Feed, lay_out
 from workers.generation.text import Text
@@ -166,6 +166,7 @@ class Generator:
         chosen = [(text, 1) for text in going]
         for text in self.texts:
             if text.missing > 1 and left > 0:
+                self._borrow(text)
                 count = min(left, text.missing)
                 chosen.append((text, count))
                 left -= count
@@ -173,6 +174,24 @@ class Generator:
             while text.lease is not None and not self.cache.grow(text.lease, text.computed + count):
                 self._pause(self.texts[-1])
         return [(text, count) for text, count in chosen if text.lease is not None]
+
+    def _borrow(self, text: Text) -> None:
+        """Before its first step, take over what a text that is made beside it computed of the same beginning."""
+        if text.fed or text.lease is None:
+            return
+        most = text.length - 1
+        shared, source = 0, None
+        for other in self.texts:
+            if other is not text and other.adapter == text.adapter and other.lease is not None:
+                count = min(other.computed, most, common_tokens(other.prompt_ids, text.prompt_ids))
+                if count > shared:
+                    shared, source = count, other.lease
+        if source is not None and shared >= text.computed + LEAST_TOKENS:
+            source.slab.copy_row(source.row, text.lease.slab, text.lease.row, shared)
+            text.lease.written = max(text.lease.written, shared)
+            text.computed = shared
+            if not text.made:
+                text.cached = shared
 
     def _chunk(self, going: int) -> int:
         return max(_LEAST_CHUNK, int(self._bounds.step_s / self._token_s) - going)
@@ -182,13 +201,14 @@ class Generator:
         self.texts.remove(text)
         if text.lease is not None:
             self.cache.release(text.lease)
-        text.lease, text.computed = None, 0
+        text.lease, text.computed, text.fed = None, 0, False
         insort(self._paused, text, key=_order)
 
     def _feed(self, text: Text, count: int) -> Feed:
         if text.lease is None:
             raise RuntimeError(f"text {text.key} has no row")
         stop = text.computed + count
+        text.fed = True
         text.lease.written = max(text.lease.written, stop)
         return Feed(text.lease, text.tokens(text.computed, stop), text.computed, text.adapter, stop == text.length)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from workers.generation.cache import Lease
 
-_LEAST_TOKENS = 16
+LEAST_TOKENS = 16
 """A copy of less saves nothing."""
 _MOST_KEPT = 256
 """Looking for the longest common beginning is linear in the texts kept."""
@@ -47,11 +47,11 @@ class Prefixes:
         slab = lease.slab
         needed = slab.size_bytes // (slab.rows * slab.width) * count
         limit = min(self.limit_bytes, self.size_bytes + free_bytes)
-        if count < _LEAST_TOKENS or needed > limit:
+        if count < LEAST_TOKENS or needed > limit:
             return
         ids = np.asarray(tokens, dtype=np.int64)
         for number, kept in list(self._kept.items()):
-            shared = kept.owner == owner and _common(kept.tokens, ids)
+            shared = kept.owner == owner and common_tokens(kept.tokens, ids)
             if shared == len(ids):  # all of it is there already
                 self._kept.move_to_end(number)
                 return
@@ -73,10 +73,10 @@ class Prefixes:
         """Put the longest kept beginning of ``tokens`` into ``lease``; returns how many tokens that is."""
         ids = np.asarray(tokens, dtype=np.int64)
         best, number = max(
-            ((_common(kept.tokens, ids), key) for key, kept in self._kept.items() if kept.owner == owner),
+            ((common_tokens(kept.tokens, ids), key) for key, kept in self._kept.items() if kept.owner == owner),
             default=(0, 0),
         )
-        if best < _LEAST_TOKENS:
+        if best < LEAST_TOKENS:
             return 0
         kept = self._kept[number]
         self._kept.move_to_end(number)
@@ -101,7 +101,7 @@ class Prefixes:
         self.size_bytes -= self._kept.pop(number).size_bytes
 
 
-def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+def common_tokens(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     """Length of the common beginning."""
     length = min(len(one), len(other))
     different = np.flatnonzero(one[:length] != other[:length])

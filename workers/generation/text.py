@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wire.jobs import GenerateOutputs, Sampling, TokenLogprob
 from workers.generation.cache import Lease
 from workers.generation.detokenize import Detokenizer
@@ -24,7 +27,7 @@ class Text:
     """``computed`` tokens of ``prompt`` and ``made`` have keys and values in ``lease``; without one the text waits.
 
     ``limit`` is the most tokens to make, ``order`` counts the texts of a model as they join. ``decode`` gives text
-    without special tokens, ``name`` one token as it is.
+    without special tokens, ``name`` one token as it is. ``fed``: a step computed some of it since it has its row.
     """
 
     key: str
@@ -41,8 +44,10 @@ class Text:
     lease: Lease | None = None
     computed: int = 0
     cached: int = 0
+    fed: bool = False
     finish_reason: str | None = None
     parts: int = 0
+    prompt_ids: NDArray[np.int64] = field(init=False)
     _counts: Counter[int] = field(default_factory=Counter)
     _detokenizer: Detokenizer = field(init=False)
     _stops: StopStrings = field(init=False)
@@ -50,6 +55,7 @@ class Text:
     _logprobs: list[TokenLogprob] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.prompt_ids = np.asarray(self.prompt, dtype=np.int64)
         self._detokenizer = Detokenizer(self.decode, self.prompt)
         self._stops = StopStrings(self.sampling.stop)
 

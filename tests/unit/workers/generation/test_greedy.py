@@ -101,6 +101,23 @@ def test_texts_that_yield_their_memory_go_on_as_if_nothing_had_been(tmp_path: Pa
     assert model.kind.cache.size_bytes <= 300 * token_bytes  # type: ignore[attr-defined]
 
 
+def test_texts_made_side_by_side_share_a_beginning_of_the_same_version(tmp_path: Path) -> None:
+    folder = write_decoder(tmp_path / "model")
+    model = load_decoder(folder)
+    (owner, one), *_ = adapters_for(model, tmp_path, 1).items()
+    system = "You are a helpful fish of few words. "
+    prompts = [system + end for end in ("Hello", "What is deep?", "Who turns as one?")]
+    texts = [new_text(model, prompt, adapter=version) for version in (None, owner) for prompt in prompts]
+    finish(new_generator(model, chunk_tokens=40), texts)
+    # a chunk is less than a prompt: each version's second text begins when its first has computed the beginning
+    assert [text.cached >= len(system) for text in texts] == [False, True, True, False, True, True]
+    assert texts[3].cached == 0
+    for version, module in ((None, plain(folder)), (owner, with_adapter(folder, one, tmp_path / "peft"))):
+        for text in texts:
+            if text.adapter == version:
+                assert text.made == greedy(module, text.prompt, 12)
+
+
 def test_the_same_beginning_is_computed_once_for_a_version_and_never_for_another(tmp_path: Path) -> None:
     folder = write_decoder(tmp_path / "model")
     model = load_decoder(folder)
