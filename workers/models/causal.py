@@ -36,7 +36,6 @@ _CHARACTERS_PER_TOKEN = 256
 class CausalModel:
     """A transformers decoder with its tokenizer and the cache of its texts; see ``workers.models.protocol``."""
 
-    tasks: tuple[Task, ...] = (Task.GENERATE,)
     dimension: int | None = None
 
     def __init__(
@@ -78,12 +77,20 @@ class CausalModel:
         self.cache.reclaim = self.prefixes.shrink
 
     @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What the model does without an adapter's head; a version that was merged with one reads texts instead."""
+        return self.reader.tasks if self._reads(None) else (Task.GENERATE,)
+
+    def _reads(self, head: HeadHeader | None) -> bool:
+        return head is not None or self.reader.own_head is not None
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values, of texts in the making and of ended ones."""
         return self.cache.size_bytes + self.prefixes.size_bytes
 
     def prepare(self, task: Task, inputs: TaskInputs, head: HeadHeader | None = None) -> PreparedInputs:
-        if head is not None:
+        if self._reads(head):
             return self.reader.prepare(task, inputs, head)
         if task is not Task.GENERATE or not isinstance(inputs, GenerateInputs):
             raise ShoalError(Code.TASK_UNSUPPORTED, f"{self._name} does {Task.GENERATE.value}, not {task.value}.")
@@ -138,7 +145,7 @@ class CausalModel:
     def finish(
         self, task: Task, outputs: Sequence[RowOutput], prepared: PreparedInputs, head: HeadHeader | None = None
     ) -> Outputs:
-        if head is None:
+        if not self._reads(head):
             raise ShoalError(Code.TASK_UNSUPPORTED, "A text ends with its last step, not with a batch.")
         return self.reader.finish(task, outputs, prepared, head)
 
@@ -147,6 +154,9 @@ class CausalModel:
 
     def build_head(self, header: HeadHeader, tensors: Mapping[str, Tensor]) -> TaskHead:
         return self.reader.build_head(header, tensors)
+
+    def adopt_head(self, head: TaskHead) -> None:
+        self.reader.adopt_head(head)
 
     def _call(self, ids: Tensor, places: Tensor, step: Step, heads: Tensor | int) -> Tensor:
         # a mask of four dimensions is passed on as it is: the step's own masks count

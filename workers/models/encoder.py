@@ -123,6 +123,9 @@ class Encoder:
     def build_head(self, header: HeadHeader, tensors: Mapping[str, Tensor]) -> TaskHead:
         return self._heads.build(header, tensors)
 
+    def adopt_head(self, head: TaskHead) -> None:
+        self.own_head = head
+
     @property
     def own_header(self) -> HeadHeader | None:
         return None if self.own_head is None else self.own_head.header

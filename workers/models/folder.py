@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ class ModelFolder:
 
     path: Path
     gguf: str | None = None
+    _config: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def _arguments(self) -> dict[str, Any]:
@@ -26,11 +27,14 @@ class ModelFolder:
         return found if self.gguf is None else found | {"gguf_file": self.gguf}
 
     def config(self) -> Any:
-        """Transformers' configuration. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
+        """Transformers' configuration, read once. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
         from transformers import AutoConfig
 
+        if self._config:  # a GGUF file's takes seconds to read
+            return self._config[0]
         try:
-            return AutoConfig.from_pretrained(str(self.path), **self._arguments)
+            self._config.append(AutoConfig.from_pretrained(str(self.path), **self._arguments))
+            return self._config[0]
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise _unloadable(f"The configuration in {self.path} cannot be read: {error}") from error
 

@@ -121,3 +121,7 @@ class ModelKind(Protocol):
         this model.
         """
         ...
+
+    def adopt_head(self, head: TaskHead) -> None:
+        """Answer with ``head`` from now on, as a version that was merged with it."""
+        ...

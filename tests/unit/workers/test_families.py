@@ -24,6 +24,8 @@ from tests.unit.workers.families import (
 )
 from tests.unit.workers.generation.decoders import load_decoder, write_decoder
 from wire.jobs import ClassifyInputs, ClassifyOutputs, EmbeddingInputs, Task
+from wire.registry import ModelRecord
+from workers.models import ModelOptions, load_model
 from workers.models.heads import head_class
 
 TOLERANCE = 1e-4
@@ -120,3 +122,21 @@ def test_a_model_that_continues_texts_also_runs_heads_that_adapters_bring(family
             expected.append(alone(peft, row.ids).logits[0].numpy())
     for output, wanted in zip(model.forward(rows, digests), expected, strict=True):
         np.testing.assert_allclose(output, wanted, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_a_merged_version_with_a_head_answers_as_the_packed_one(family: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    packed = load_decoder(write_decoder(folder)) if family == "llama" else load_family(write_model(folder, family))
+    plain = plain_model(folder, family, head_class(Task.CLASSIFY), num_labels=3)
+    adapter = with_head(adapters_of(packed, 1)[0], Task.CLASSIFY, plain, 3)
+    digest = load(packed, adapter, tmp_path)
+    record = ModelRecord(
+        "team/moods@3", digest, f"path:{folder}", [Task.CLASSIFY], "default", 48, None, 0, team="team", artifact=digest
+    )
+    path = adapter.write_canonical(tmp_path)
+    merged = load_model(record, options=ModelOptions(generation_bytes=1 << 24), artifact=path)
+    assert merged.kind.tasks == (Task.CLASSIFY,)
+    rows = merged.prepare(Task.CLASSIFY, ClassifyInputs(TEXTS)).rows
+    found = merged.forward(rows, [None] * len(rows))
+    np.testing.assert_allclose(np.stack(found), np.stack(packed.forward(rows, [digest] * len(rows))), atol=TOLERANCE)
