@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -68,8 +68,18 @@ class Configuration:
 
 
 def read_configuration(path: Path) -> Configuration:
-    """The typed configuration. Raises ``Refused`` (CONFIG_INVALID) naming the field."""
+    """The typed configuration. Raises ``Refused`` (CONFIG_INVALID) naming the field.
+
+    Of another kind of adapter than LoRA the kind alone is read: fields of the same name mean other things there.
+    """
     raw = _parse(path)
+    peft_type = _text(raw, "peft_type")
+    if peft_type.upper() not in ("", "LORA"):
+        return replace(_typed({}), peft_type=peft_type)
+    return _typed(raw)
+
+
+def _typed(raw: Json) -> Configuration:
     rank = _number(raw, "r")
     if rank is not None and rank != int(rank):
         raise _invalid(f"r is {rank}, not a whole number")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loras.validation.findings import clipped, failed, some
+from loras.validation.header import Header
 from wire.reports import Finding, Row
 
 CHECK = "Format"
@@ -76,6 +77,12 @@ def foreign_keys(keys: Iterable[str]) -> Row | None:
             what = f"{len(odd)} of {len(names)} keys are in the format of {form.tool}: {some(odd)}."
             return failed(CHECK, form.code, what, form.todo)
     return None
+
+
+def check_keys(header: Header) -> list[Row]:
+    """Keys named as another tool names them."""
+    row = foreign_keys(tensor.name for tensor in header.tensors)
+    return [row] if row is not None else []
 
 
 def foreign_file(name: str) -> Row | None:

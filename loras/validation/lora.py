@@ -9,6 +9,7 @@ from loras.validation.canonical import Canonical, check_canonical, write_canonic
 from loras.validation.choice import Chosen
 from loras.validation.configuration import read_configuration
 from loras.validation.files import AdapterFiles, adapter_files, check_files
+from loras.validation.formats import check_keys
 from loras.validation.header import Header, check_header, read_header
 from loras.validation.heads import HEAD_CHECKS, read_head
 from loras.validation.mode import Serving, check_mode, decide_mode
@@ -31,7 +32,7 @@ def examine_lora(request: ValidationRequest, chosen: Chosen, manifests: list[Man
     """Judge an adapter up to the probe. Raises ``Refused``."""
     work_dir = Path(request.work_dir)
     files = kept.judge(adapter_files(chosen), check_files)
-    header = _read_weights(files, work_dir, kept)
+    header = kept.judge(_read_weights(files, work_dir, kept), check_keys)
     configuration = read_configuration(files.config)
     declared = kept.judge(Declared(configuration, header, sort_tensors(header)), *VARIANT_CHECKS)
     paired = kept.judge(Paired(declared, request.max_rank), *PAIR_CHECKS)

@@ -8,6 +8,7 @@ any other is refused by its name, before the instruction after it is read.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
@@ -103,10 +104,13 @@ def read_pickle(stream: BoundedStream) -> object:
     """
     machine = _Machine()
     try:
-        for count, (instruction, argument, _) in enumerate(pickletools.genops(cast(IO[bytes], stream))):
-            if count > _MAX_INSTRUCTIONS:
-                raise UnreadablePickle(f"it has more than {_MAX_INSTRUCTIONS:,} instructions")
-            machine.step(instruction.name, argument)
+        with warnings.catch_warnings():
+            # texts with odd escapes are the upload's, not ours
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for count, (instruction, argument, _) in enumerate(pickletools.genops(cast(IO[bytes], stream))):
+                if count > _MAX_INSTRUCTIONS:
+                    raise UnreadablePickle(f"it has more than {_MAX_INSTRUCTIONS:,} instructions")
+                machine.step(instruction.name, argument)
     except UnreadablePickle:
         raise
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:

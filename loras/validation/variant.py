@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loras.validation.configuration import Configuration
 from loras.validation.findings import clipped, failed, noted, passed, shown, some
-from loras.validation.formats import foreign_keys
 from loras.validation.header import Header
 from loras.validation.tensors import Sorted
 from wire.reports import Finding, Row
@@ -46,17 +45,9 @@ class Declared:
         return self.configuration.peft_type.upper() or ("LORA" if self.sorted.pairs else "")
 
 
-def check_format(found: Declared) -> list[Row]:
-    """Adapter formats of other tools, told apart by their keys."""
-    row = foreign_keys(tensor.name for tensor in found.header.tensors)
-    return [row] if row is not None else []
-
-
 def check_type(found: Declared) -> list[Row]:
     """LoRA and nothing else."""
     declared, kind = found.configuration.peft_type, found.type
-    if check_format(found):
-        return []
     if not kind:
         names = some(tensor.name for tensor in found.header.tensors)
         what = f"No LoRA matrices in {len(found.header.tensors)} tensors: {names or 'none at all'}."
@@ -183,5 +174,5 @@ def _unknown_keys(configuration: Configuration) -> list[Row]:
 
 
 VARIANT_CHECKS = (
-    check_format, check_type, check_dora, check_bias, check_embeddings, check_keys, check_single, check_saved_modules,
+    check_type, check_dora, check_bias, check_embeddings, check_keys, check_single, check_saved_modules,
 )  # fmt: skip

@@ -74,6 +74,18 @@ def test_other_types(tmp_path: Path, kind: str) -> None:
     refusal(adapter(config=configuration(peft_type=kind)).examine(tmp_path), Finding.TYPE_UNSUPPORTED, kind)
 
 
+def test_fields_that_mean_something_else_in_another_type(tmp_path: Path) -> None:
+    """AdaLoRA's rank_pattern holds lists, which is no fault of the configuration."""
+    config = configuration(peft_type="ADALORA", rank_pattern={QUERY: [True, False]}, r="?", target_modules=None)
+    refusal(adapter(config=config).examine(tmp_path), Finding.TYPE_UNSUPPORTED, "ADALORA")
+
+
+def test_a_configuration_of_another_tool_is_told_by_the_keys(tmp_path: Path) -> None:
+    data = safetensors_bytes({f"model.layers.0.q_proj.lora_{side}": stored(np.ones((4, 4))) for side in "ab"})
+    config = {"fine_tune_type": "lora", "lora_parameters": {"rank": 8, "scale": 20.0}, "r": "unset"}
+    refusal(adapter(data, config).examine(tmp_path), Finding.FORMAT_MLX, "lora_a transposed")
+
+
 @pytest.mark.parametrize(
     ("key", "kind"),
     [
