@@ -7,13 +7,13 @@ it cannot (storage, retention): serving on a queue with other guarantees than co
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
+from fabric.settings import QueueSettings as QueueSettings
 from wire import subjects
 
 log = structlog.get_logger(__name__)
@@ -60,27 +60,6 @@ _FIXED_FIELDS = frozenset({"retention", "storage", "ack_policy", "deliver_policy
 
 class TopologyConflict(RuntimeError):
     """An existing stream or consumer has settings that cannot become the wanted ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """Bounds and guarantees of the queue.
-
-    ``max_messages`` and ``max_bytes`` hold for all models together, ``max_model_messages`` for each: a model without
-    workers must leave room for the others.
-    """
-
-    max_messages: int = 10_000
-    max_bytes: int = 256 * 1024 * 1024
-    storage: str = "memory"
-    replicas: int = 1
-    ack_wait_s: float = 15.0
-    max_deliver: int = 5
-
-    @property
-    def max_model_messages(self) -> int:
-        """Jobs of one base model that may wait."""
-        return max(1, self.max_messages // 2)
 
 
 async def ensure_streams(js: JetStreamContext, settings: QueueSettings) -> None:

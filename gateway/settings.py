@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
-from fabric.settings import with_file_values
-from fabric.topology import QueueSettings
+from fabric.settings import QueueEnvironment, with_file_values
 from gateway.bodies.texts import TextBounds
 
 MAX_TIMEOUT_MS = 300_000
 
 
-class GatewaySettings(BaseSettings):
+class GatewaySettings(QueueEnvironment):
     """What one gateway needs to know. The queue settings must equal the sidecars'."""
 
     model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True, populate_by_name=True)
@@ -44,11 +43,6 @@ class GatewaySettings(BaseSettings):
     no_worker_s: float = Field(default=15.0, validation_alias="SHOAL_NO_WORKER_S", gt=0)
     shutdown_grace_s: int = Field(default=30, validation_alias="SHOAL_SHUTDOWN_GRACE_S", ge=0)
 
-    queue_max_messages: int = Field(default=10_000, validation_alias="SHOAL_QUEUE_MAX_MESSAGES", gt=0)
-    queue_max_bytes: int = Field(default=256 * 1024**2, validation_alias="SHOAL_QUEUE_MAX_BYTES", gt=0)
-    queue_storage: str = Field(default="memory", validation_alias="SHOAL_QUEUE_STORAGE", pattern="^(memory|file)$")
-    queue_replicas: int = Field(default=1, validation_alias="SHOAL_QUEUE_REPLICAS", ge=1, le=5)
-
     @model_validator(mode="before")
     @classmethod
     def _read_files(cls, values: Any) -> Any:
@@ -58,13 +52,3 @@ class GatewaySettings(BaseSettings):
     def text_bounds(self) -> TextBounds:
         """Bounds of the texts of a request."""
         return TextBounds(self.max_inputs, self.max_text_bytes)
-
-    @property
-    def queue(self) -> QueueSettings:
-        """What the gateway wants streams and buckets to be."""
-        return QueueSettings(
-            max_messages=self.queue_max_messages,
-            max_bytes=self.queue_max_bytes,
-            storage=self.queue_storage,
-            replicas=self.queue_replicas,
-        )

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
-from fabric.settings import with_file_values
-from fabric.topology import QueueSettings
+from fabric.settings import QueueEnvironment, with_file_values
 
 SOCKET_PATH_BYTES = 107
 
@@ -20,7 +19,7 @@ def _home() -> Path:
     return Path(os.environ.get("SHOAL_HOME", ".shoal"))
 
 
-class SidecarSettings(BaseSettings):
+class SidecarSettings(QueueEnvironment):
     """What the sidecar of one machine needs to know. The queue settings must equal the gateway's."""
 
     model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True, populate_by_name=True)
@@ -44,11 +43,6 @@ class SidecarSettings(BaseSettings):
     download_timeout_s: float = Field(default=15.0, validation_alias="SHOAL_DOWNLOAD_TIMEOUT_S", gt=0)
     failure_memory_s: float = Field(default=2.0, validation_alias="SHOAL_ARTIFACT_FAILURE_MEMORY_S", ge=0)
 
-    queue_max_messages: int = Field(default=10_000, validation_alias="SHOAL_QUEUE_MAX_MESSAGES", gt=0)
-    queue_max_bytes: int = Field(default=256 * 1024**2, validation_alias="SHOAL_QUEUE_MAX_BYTES", gt=0)
-    queue_storage: str = Field(default="memory", validation_alias="SHOAL_QUEUE_STORAGE", pattern="^(memory|file)$")
-    queue_replicas: int = Field(default=1, validation_alias="SHOAL_QUEUE_REPLICAS", ge=1, le=5)
-
     @model_validator(mode="before")
     @classmethod
     def _read_files(cls, values: Any) -> Any:
@@ -62,13 +56,3 @@ class SidecarSettings(BaseSettings):
                 f"SHOAL_SOCKET has {length} bytes, Unix sockets allow {SOCKET_PATH_BYTES}; choose a shorter path"
             )
         return self
-
-    @property
-    def queue(self) -> QueueSettings:
-        """What the sidecar wants streams and consumers to be."""
-        return QueueSettings(
-            max_messages=self.queue_max_messages,
-            max_bytes=self.queue_max_bytes,
-            storage=self.queue_storage,
-            replicas=self.queue_replicas,
-        )

@@ -14,7 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 from fabric.connection import Connection, connect
 from fabric.kv import delete_record, list_names, put_record
 from fabric.mirror import Mirror
-from fabric.topology import QueueSettings, TopologyConflict, ensure_buckets
+from fabric.topology import TopologyConflict, ensure_buckets
 from wire.registry import AdapterRecord, KeyRecord, ModelRecord
 from wire.subjects import ADAPTERS_BUCKET, KEYS_BUCKET, MODELS_BUCKET
 
@@ -32,12 +32,6 @@ class BucketsAway(Exception):
     """NATS or a bucket did not answer; the database keeps what must still be written."""
 
 
-def _queue_settings() -> QueueSettings:
-    """What gateways and sidecars are told as well: buckets with other settings would be changed back and forth."""
-    found = settings.SHOAL
-    return QueueSettings(found.queue_max_messages, found.queue_max_bytes, found.queue_storage, found.queue_replicas)
-
-
 @asynccontextmanager
 async def registry_connection(url: str) -> AsyncIterator[Connection]:
     """A connection with the buckets made. Raises ``BucketsAway`` when NATS does not answer in time."""
@@ -47,7 +41,7 @@ async def registry_connection(url: str) -> AsyncIterator[Connection]:
     except UNREACHABLE as error:
         raise BucketsAway(f"no answer from NATS within {CONNECT_TIMEOUT_S} s: {error!r}") from error
     try:
-        await ensure_buckets(connection.jetstream(), _queue_settings())
+        await ensure_buckets(connection.jetstream(), settings.SHOAL.queue)
         yield connection
     except UNREACHABLE as error:
         raise BucketsAway(repr(error)) from error

@@ -6,18 +6,18 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import Literal
 
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from controlplane.process_settings import ProcessSettings, describe_problems
+from fabric.settings import QueueEnvironment
 
 # beyond its time limit a validation takes this long: the shortest probe, the probe server's grace, copying and storing
 SWEEP_MARGIN_S = 30.0
 
 
-class Environment(ProcessSettings):
+class Environment(ProcessSettings, QueueEnvironment):
     """Environment of web, Celery and the management commands. Sizes in bytes, times in seconds."""
 
     home: Path = Field(Path(".shoal"), validation_alias="SHOAL_HOME")
@@ -50,10 +50,6 @@ class Environment(ProcessSettings):
     # 0 stands for what the time limit asks for; read ``sweep_after_s``
     chosen_sweep_after_s: float = Field(0.0, validation_alias="SHOAL_SWEEP_AFTER_S", ge=0)
     max_rank: int = Field(64, validation_alias="SHOAL_MAX_RANK", gt=0)
-    queue_max_messages: int = Field(10_000, validation_alias="SHOAL_QUEUE_MAX_MESSAGES", gt=0)
-    queue_max_bytes: int = Field(256 * 1024**2, validation_alias="SHOAL_QUEUE_MAX_BYTES", gt=0)
-    queue_storage: Literal["memory", "file"] = Field("memory", validation_alias="SHOAL_QUEUE_STORAGE")
-    queue_replicas: int = Field(1, validation_alias="SHOAL_QUEUE_REPLICAS", ge=1, le=5)
     canary_least_requests: int = Field(20, validation_alias="SHOAL_CANARY_LEAST_REQUESTS", ge=1)
     canary_error_margin: float = Field(0.02, validation_alias="SHOAL_CANARY_ERROR_MARGIN", ge=0, lt=1)
     canary_latency_factor: float = Field(2.0, validation_alias="SHOAL_CANARY_LATENCY_FACTOR", ge=1)

@@ -100,6 +100,11 @@ class Puller:
         """Jobs asked for and not delivered."""
         return sum(one.outstanding for one in self._streams.values())
 
+    @property
+    def _awaited(self) -> int:
+        """Those of them that will come soon: of sources that gave something lately."""
+        return sum(one.outstanding for one in self._streams.values() if one.weight >= 1.0)
+
     async def stop(self) -> None:
         """Take all asks back; what is on its way is delivered before this returns."""
         self._stopping = True
@@ -152,7 +157,7 @@ class Puller:
         now = self._now()
         if wanted > 0 and now >= self._look_due and self._link.ready:
             self._look_due = now + LOOK_S
-            await self._look(home, appetite.servable & self._models, wanted)
+            await self._look(appetite.servable & self._models, wanted)
 
     async def _ask_home(self, home: Iterable[Source], wanted: int) -> None:
         weights = {source: self._stream(source).weight for source in home}
@@ -168,7 +173,7 @@ class Puller:
                 await stream.ask(ask, expires_s)
                 free -= ask
 
-    async def _look(self, home: set[Source], servable: frozenset[str], wanted: int) -> None:
+    async def _look(self, servable: frozenset[str], wanted: int) -> None:
         """Ask for what waits where this machine has no open ask, and see to what waits for nobody."""
         try:
             waiting = await self._link.waiting(self._pool)
@@ -177,11 +182,14 @@ class Puller:
             return
         self._away = frozenset(source.model for source in waiting if source.lane != LANE)
         for source in waiting:
-            if source in home or source.model not in servable or self._open(source):
+            # At home, too: with less room than sources the asks go round, and this one may not have its turn.
+            if source.model not in servable or self._open(source):
                 continue
             # One job at least, even beyond the room: the bound on how long a cold source can be kept waiting.
-            free = max(1, min(wanted - self.outstanding, self._max_ask_jobs))
+            free = max(1, min(wanted - self._awaited, self._max_ask_jobs))
             await self._stream(source).ask(min(free, waiting[source]), COLD_EXPIRES_S, wait=False)
+            # There may be more than fits now, and its home may have no room for it.
+            self._look_due = self._now() + COURTESY_S
         for source in self._removed.to_empty(waiting, self._now()):
             await self._stream(source).ask(self._max_ask_jobs, COLD_EXPIRES_S, wait=False)
         for source in self._removed.to_delete(waiting, self._now()):
