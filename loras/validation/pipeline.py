@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from loras.validation.choice import FULL, choose
+from loras.validation.archive.package import check_archive, open_package
+from loras.validation.files.choice import FULL, choose
 from loras.validation.findings import Refused
-from loras.validation.full import examine_full
-from loras.validation.lora import examine_lora
-from loras.validation.package import check_archive, open_package
+from loras.validation.full.checks import examine_full
+from loras.validation.lora.checks import examine_lora
 from loras.validation.rows import KeptRows
 from wire.codec import decode_json
 from wire.manifest import Manifest

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers import models as token_models
 from tokenizers.pre_tokenizers import Whitespace
 
-from loras.validation.blueprints import unbuildable
+from loras.validation.full.blueprints import unbuildable
 from tests.unit.validation.uploads import Upload
 from wire.errors import ShoalError
 from wire.manifest import Blueprint
@@ -101,4 +101,4 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         except ShoalError as error:
             raise unbuildable(str(error)) from error
 
-    monkeypatch.setattr("loras.validation.full.ask_blueprint", ask)
+    monkeypatch.setattr("loras.validation.full.checks.ask_blueprint", ask)

@@ -18,10 +18,10 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from loras.validation.configuration import read_configuration
 from loras.validation.findings import Refused
-from loras.validation.header import read_header
-from loras.validation.pickle_reader import BoundedStream, UnreadablePickle, UnsafePickle, read_pickle
+from loras.validation.lora.configuration import read_configuration
+from loras.validation.weights.header import read_header
+from loras.validation.weights.pickle_reader import BoundedStream, UnreadablePickle, UnsafePickle, read_pickle
 from tests.unit.validation.uploads import (
     Upload,
     adapter,

@@ -199,7 +199,7 @@ def test_a_view_that_repeats_its_numbers_is_not_written_out(tmp_path: Path) -> N
 
 
 def test_the_number_of_instructions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loras.validation.pickle_reader._MAX_INSTRUCTIONS", 10_000)
+    monkeypatch.setattr("loras.validation.weights.pickle_reader._MAX_INSTRUCTIONS", 10_000)
     data = spoiled_zip(data_pkl=b"\x80\x02" + b"(" * 10_001 + b".")
     refusal(pickled(data).examine(tmp_path), Finding.FORMAT_UNSUPPORTED, "more than 10,000 instructions")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loras.validation.header import Tensor
-from loras.validation.numbers import FORMATS, count_numbers
-from loras.validation.safetensors_writer import write_safetensors
+from loras.validation.weights.header import Tensor
+from loras.validation.weights.numbers import FORMATS, count_numbers
+from loras.validation.weights.safetensors_writer import write_safetensors
 from tests.unit.validation.uploads import (
     PREFIX,
     Stored,

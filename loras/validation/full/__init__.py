@@ -1,0 +1,1 @@
+"""The checks of a whole model, from its files to its canonical artifact."""

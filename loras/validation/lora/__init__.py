@@ -1,0 +1,1 @@
+"""The checks of an adapter, from its configuration to its canonical artifact."""

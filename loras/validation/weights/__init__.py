@@ -1,0 +1,1 @@
+"""Weight files: headers, pickles and numbers, read a bounded piece at a time."""
