@@ -41,7 +41,8 @@ def move(request: HttpRequest, principal: Principal, team: str, name: str) -> Ht
     expect, confirm = _expected(request), request.POST.get("confirm") == "true"
     split = _wanted_split(expect, version.number, request.POST.get("share", "100"))
     moved = move_alias(adapter=row, alias=alias, split=split, expect=expect, actor=principal.user, confirm=confirm)
-    served = AliasRow.of(moved.name, moved.split, moved.moved_at).text
+    row_now = AliasRow.of(moved.name, moved.split, moved.moved_at)
+    served = f"version {version.number}" if len(moved.split) == 1 else row_now.text
     messages.success(request, f"{adapter.full_name}:{alias} answers with {served}.")
     return redirect("adapter_versions", team, name)
 

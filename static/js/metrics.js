@@ -26,7 +26,7 @@ function draw(figure, found) {
   const plot = new uPlot({
     width: Math.max(120, place.clientWidth),
     height: place.clientHeight || 140,
-    padding: [8, 8, 0, 0],
+    padding: [8, 22, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, sync: { key: "metrics", setSeries: false, scales: ["x", null] } },
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, ceiling(high ?? 0, spec.least)] } },
