@@ -25,12 +25,14 @@ class EmbeddingInputs(msgspec.Struct, frozen=True, tag="embeddings", omit_defaul
     """Texts to embed, in order. ``truncate`` cuts a text at the model's limit instead of refusing the job.
 
     ``prompt_name`` names a prompt of the model's sentence-transformers files (``query``, ``document``, …) that is put
-    before each text; without one the model's default prompt is used, if it has one.
+    before each text; without one the model's default prompt is used, if it has one. ``input_type`` (``query``,
+    ``document``, ``classification``, ``clustering``) prefers the prompt of that name where the model has it.
     """
 
     texts: list[str]
     truncate: bool = True
     prompt_name: str | None = None
+    input_type: str | None = None
 
 
 class RerankInputs(msgspec.Struct, frozen=True, tag="rerank", omit_defaults=True):

@@ -10,8 +10,8 @@ from gateway.bodies.texts import TextBounds, checked_texts
 from wire.errors import Code, ShoalError
 
 PROMPT_CHARS = 64
-# Cohere's and Voyage's names for what sentence-transformers calls prompts.
-_PROMPT_OF_TYPE = {
+# Names of other services, and what sentence-transformers calls a prompt for it.
+_INPUT_TYPES = {
     "query": "query",
     "search_query": "query",
     "document": "document",
@@ -44,6 +44,7 @@ class EmbeddingsRequest:
     user: str | None
     dimensions: int | None = None
     prompt_name: str | None = None
+    input_type: str | None = None
 
 
 _reader = BodyReader(
@@ -64,33 +65,29 @@ def parse_embeddings(body: bytes, bounds: TextBounds) -> EmbeddingsRequest:
         user=raw.user or None,
         dimensions=raw.dimensions,
         prompt_name=_prompt_name(raw),
+        input_type=_input_type(raw),
     )
 
 
 def _prompt_name(raw: EmbeddingsBody) -> str | None:
-    if raw.prompt_name is not None:
-        if raw.input_type is not None:
-            raise ShoalError(
-                Code.INVALID_REQUEST,
-                "`prompt_name` and `input_type` both choose the prompt.",
-                param="input_type",
-                hint="Send one of them.",
-            )
-        if not 1 <= len(raw.prompt_name) <= PROMPT_CHARS:
-            raise ShoalError(
-                Code.INVALID_REQUEST,
-                f"`prompt_name` has {len(raw.prompt_name)} characters; it must have 1 to {PROMPT_CHARS}.",
-                param="prompt_name",
-            )
-        return raw.prompt_name
+    if raw.prompt_name is not None and not 1 <= len(raw.prompt_name) <= PROMPT_CHARS:
+        raise ShoalError(
+            Code.INVALID_REQUEST,
+            f"`prompt_name` has {len(raw.prompt_name)} characters; it must have 1 to {PROMPT_CHARS}.",
+            param="prompt_name",
+        )
+    return raw.prompt_name
+
+
+def _input_type(raw: EmbeddingsBody) -> str | None:
     if raw.input_type is None:
         return None
-    prompt = _PROMPT_OF_TYPE.get(raw.input_type)
-    if prompt is None:
+    input_type = _INPUT_TYPES.get(raw.input_type)
+    if input_type is None:
         raise ShoalError(
             Code.INVALID_REQUEST,
             f"`input_type` {raw.input_type[:PROMPT_CHARS]!r} is not known.",
             param="input_type",
-            hint=f"There is: {', '.join(_PROMPT_OF_TYPE)}.",
+            hint=f"There is: {', '.join(_INPUT_TYPES)}.",
         )
-    return prompt
+    return input_type

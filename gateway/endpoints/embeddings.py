@@ -52,7 +52,12 @@ class Embeddings(Inference[EmbeddingsRequest]):
 
 def _work(texts: list[str], request: EmbeddingsRequest, max_tokens: int) -> Work[EmbeddingOutputs]:
     return Work(
-        inputs=EmbeddingInputs(texts=texts, truncate=request.truncate, prompt_name=request.prompt_name),
+        inputs=EmbeddingInputs(
+            texts=texts,
+            truncate=request.truncate,
+            prompt_name=request.prompt_name,
+            input_type=request.input_type,
+        ),
         token_estimate=estimate_tokens(texts, max_tokens),
         chars=sum(map(len, texts)),
         texts=len(texts),

@@ -49,9 +49,11 @@ class SentenceSettings:
         sample = torch.zeros((1, 1, hidden), device=device)
         return self.rule.apply(sample, torch.ones((1, 1), device=device)).shape[1]
 
-    def prompt(self, name: str | None) -> str:
-        """The text to put before each input. Raises ``ShoalError(INVALID_REQUEST)`` for a name that is not there."""
-        wanted = name or self.default_prompt
+    def prompt(self, name: str | None, input_type: str | None = None) -> str:
+        """The text to put before each input. Raises ``ShoalError(INVALID_REQUEST)`` for a name that is not there;
+        ``input_type`` is a wish that a model without such a prompt need not grant."""
+        wished = (input_type, "passage" if input_type == "document" else None)
+        wanted = name or next((each for each in wished if each in self.prompts), None) or self.default_prompt
         if wanted is None:
             return ""
         if wanted not in self.prompts:

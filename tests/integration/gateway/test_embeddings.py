@@ -88,16 +88,16 @@ async def test_truncation_is_told(stand: Stand) -> None:
 
 
 async def test_prompts_are_named_or_chosen_by_the_kind_of_input(stand: Stand) -> None:
-    for body, prompt in (
-        ({}, None),
-        ({"prompt_name": "passage"}, "passage"),
-        ({"input_type": "search_query"}, "query"),
-        ({"input_type": "document"}, "document"),
+    for body, prompt, input_type in (
+        ({}, None, None),
+        ({"prompt_name": "passage"}, "passage", None),
+        ({"input_type": "search_query"}, None, "query"),
+        ({"input_type": "passage"}, None, "document"),
     ):
         assert (await stand.embed(**body)).status_code == 200
         inputs = stand.consumer.jobs[-1].inputs
         assert isinstance(inputs, EmbeddingInputs)
-        assert inputs.prompt_name == prompt, body
+        assert (inputs.prompt_name, inputs.input_type) == (prompt, input_type), body
 
 
 async def test_large_inputs_travel_by_reference_and_are_removed(stand: Stand) -> None:

@@ -16,6 +16,7 @@ from tests.unit.workers.families import load_family, write_model, write_pooling
 from wire.errors import Code, ShoalError
 from wire.jobs import EmbeddingInputs, EmbeddingOutputs, RerankInputs, RerankOutputs, Task
 from workers.models import LoadedModel
+from workers.models.sentence_files import SentenceSettings
 
 TEXTS = ["fish", "a small shoal of fish turns as one before the storm", "deep water"]
 MODES = [["cls"], ["max"], ["mean"], ["mean_sqrt_len_tokens"], ["weightedmean"], ["lasttoken"], ["cls", "mean"]]
@@ -81,6 +82,14 @@ def test_prompts_by_name_and_by_default(include: bool, mode: str, tmp_path: Path
     with pytest.raises(ShoalError, match="no prompt 'title'; it has document, query") as raised:
         embed(model, TEXTS, "title")
     assert raised.value.code is Code.INVALID_REQUEST
+
+
+def test_a_kind_of_input_is_a_wish() -> None:
+    settings = SentenceSettings(prompts={"query": "q: ", "passage": "p: "}, default_prompt="passage")
+    assert settings.prompt(None, "query") == "q: "
+    assert settings.prompt(None, "document") == settings.prompt(None, "clustering") == settings.prompt(None) == "p: "
+    assert settings.prompt("query", "document") == "q: "
+    assert SentenceSettings().prompt(None, "query") == ""
 
 
 def test_a_bi_encoder_ranks_by_the_cosine_of_query_and_documents(tmp_path: Path) -> None:

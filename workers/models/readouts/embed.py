@@ -29,7 +29,7 @@ class EmbedReadout:
             wanted.texts,
             Task.EMBEDDINGS,
             truncate=wanted.truncate,
-            prompt=self._settings.prompt(wanted.prompt_name),
+            prompt=self._settings.prompt(wanted.prompt_name, wanted.input_type),
             pool_prompt=self._settings.rule.pool_prompt,
         )
 
