@@ -8,6 +8,8 @@ import sys
 
 # These must be set before tokenizers and torch start their threads: the device's thread pool shall have the cores.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# A fine-tune's small files lie among its tensors, and transformers would list each of them as unexpected.
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # Threads that wait for each other sleep instead of spinning: they share the cores with the gateway, the sidecar and
 # nats-server. Measured on two cores beside busy neighbours: 97 requests/s against 9 to 16.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -25,6 +25,7 @@ _SINGLE_THREADED = {
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
 }
 
 

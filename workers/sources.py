@@ -50,10 +50,14 @@ def open_model(record: ModelRecord, artifact: Path | None, scratch: Path) -> Pat
 def expected_bytes(record: ModelRecord, artifact: Path | None) -> int:
     """What the weights of ``record`` will take in float32, from the headers of their files.
 
-    Raises ``ShoalError(MODEL_UNLOADABLE)`` when there are none.
+    Raises ``ShoalError``: MODEL_UNLOADABLE when there are none, ARTIFACT_UNAVAILABLE when a version's cannot be read.
     """
     if record.source == ARTIFACT_SOURCE:
-        return _float32_bytes(artifact) if artifact is not None else record.size_bytes
+        try:
+            return _float32_bytes(artifact) if artifact is not None else record.size_bytes
+        except OSError as error:
+            what = f"The file of {record.id} cannot be read: {error.strerror}."
+            raise ShoalError(Code.ARTIFACT_UNAVAILABLE, what) from error
     return sum(map(_float32_bytes, weight_files(resolve_source(record.source))))
 
 

@@ -76,6 +76,7 @@ class Process:
             cache_bytes=partial(cache_bytes, shelf),
             device=settings.device,
             batch_tokens=settings.batch_tokens,
+            batch_s=settings.batch_ms / 1e3,
         )
         hello = Hello(
             protocol=PROTOCOL,

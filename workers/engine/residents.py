@@ -45,6 +45,7 @@ class Residents:
         model_limit_bytes: int,
         device: str = "cpu",
         batch_tokens: int = 16_384,
+        batch_s: float = 0.25,
         cache_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self._room = room
@@ -58,7 +59,7 @@ class Residents:
         self._budget = Budget(
             room, shelf, pipes, meter, self._memory, limit_bytes=model_limit_bytes, cache_bytes=cache_bytes
         )
-        self._batch_tokens = batch_tokens
+        self._batch_tokens, self._batch_s = batch_tokens, batch_s
         self.models: list[ResidentModel] = []
         self.adapters: list[ResidentAdapter] = []
 
@@ -160,7 +161,7 @@ class Residents:
         """Run the first passes; returns why the model cannot be served. The models beside it go on."""
         for last in (False, True):
             try:
-                warm_up(shelved, self._memory, batch_tokens=self._batch_tokens)
+                warm_up(shelved, self._memory, batch_tokens=self._batch_tokens, batch_s=self._batch_s)
             except Exception as error:
                 if is_device_lost(error):
                     raise

@@ -33,7 +33,7 @@ class ShelvedModel:
     """A loaded model with what the engine learned of it. ``last_batch``, ``loaded_at`` and ``unlisted_at`` are
     monotonic seconds. ``activation_bytes`` is what its largest batch is expected to take beside the weights.
 
-    ``operator_pin`` is what a command said last; without one the registry's ``record_pin`` holds.
+    ``awaited``: jobs waited for its load. ``operator_pin`` is what a command said last; without one the registry's ``record_pin`` holds.
     """
 
     model: LoadedModel
@@ -43,6 +43,7 @@ class ShelvedModel:
     unlisted_at: float | None = None
     activation_bytes: int = 0
     hits: int = 0
+    awaited: bool = False
     cost: CostModel = field(default_factory=CostModel)
     last_batch: float = field(default_factory=time.monotonic)
     loaded_at: float = field(default_factory=time.monotonic)
@@ -62,7 +63,7 @@ class ShelvedModel:
         began = self.last_batch > self.loaded_at
         age_s = now - self.loaded_at
         if not began:
-            return self.hits > 0 and age_s < _FIRST_BATCH_S
+            return self.awaited and age_s < _FIRST_BATCH_S
         return busy and age_s < _STAY_FACTOR * self.reload_s
 
 
@@ -132,11 +133,11 @@ class Shelf:
                     f"{record.digest[:12]}.",
                     hint="The base model was registered again a moment ago; retry.",
                 )
-            self._uses.add(job.model, now=time.monotonic())
             self._note_version(work)
             found = self._find_or_park(record, Parked(works=[work]))
-            if isinstance(found, ShelvedModel):
+            if isinstance(found, ShelvedModel):  # a job that waited comes by again
                 found.hits += 1
+                self._uses.add(job.model, now=time.monotonic())
             return found
 
     def request(self, order: Ensure) -> ShelvedModel | ModelRecord | None:
@@ -167,7 +168,7 @@ class Shelf:
             self._leaving.discard(model_id)
             self._failures.forget(model_id)
             parked = self._unpark(model_id)
-            shelved.hits += len(parked.works)
+            shelved.awaited = parked.awaited
             return parked
 
     def fail(self, model_id: str, info: ErrorInfo) -> Parked:

@@ -12,8 +12,8 @@ _PASSES = ((8, 1), (8, 1), (64, 4), (8, 1), (16, 32))
 _MEASURED = (32, 16)
 
 
-def warm_up(shelved: ShelvedModel, memory: DeviceMemory, *, batch_tokens: int) -> None:
-    """Run them. Raises what the passes raise."""
+def warm_up(shelved: ShelvedModel, memory: DeviceMemory, *, batch_tokens: int, batch_s: float) -> None:
+    """Run them. Batches are bounded by ``batch_tokens`` and by ``batch_s``. Raises what the passes raise."""
     model = shelved.model
 
     def run(tokens: int, rows: int) -> int:
@@ -29,5 +29,6 @@ def warm_up(shelved: ShelvedModel, memory: DeviceMemory, *, batch_tokens: int) -
     with memory.measure() as peak:
         ran = run(*_MEASURED)
     if peak.size_bytes is not None:
-        # activations grow with the tokens of a batch, which is what batches are bounded in
-        shelved.activation_bytes = peak.size_bytes * batch_tokens // ran
+        # activations grow with the tokens of a batch
+        tokens = min(batch_tokens, max(ran, shelved.cost.cost.tokens_within(batch_s)))
+        shelved.activation_bytes = peak.size_bytes * tokens // ran
