@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from wire.errors import ErrorInfo
 from wire.frames import Ensure, Evict, Pin
-from wire.jobs import EmbeddingInputs
+from wire.jobs import ClassifyInputs, EmbeddingInputs, Inputs, RerankInputs
 from wire.registry import ModelRecord
 from workers.engine.shelf import ShelvedModel
 from workers.engine.works import Work
@@ -69,8 +69,7 @@ class Pipes:
 
     def to_prepare(self, work: Work) -> None:
         """Send a job to the tokenizer's stage for its size."""
-        inputs = work.job.inputs
-        bulk = isinstance(inputs, EmbeddingInputs) and sum(map(len, inputs.texts)) > _BULK_CHARACTERS
+        bulk = _characters(work.job.inputs) > _BULK_CHARACTERS
         (self.prepare_bulk if bulk else self.prepare).put(work)
 
     def resume(self, waiting: Work | Ensure) -> None:
@@ -86,3 +85,10 @@ class Pipes:
         self.prepare_bulk.put(None)
         self.adapters.put(None)
         self.models.put(None)
+
+
+def _characters(inputs: Inputs) -> int:
+    """How much text a job brings; prompts to continue are one text and bounded by their model."""
+    if isinstance(inputs, EmbeddingInputs | ClassifyInputs):
+        return sum(map(len, inputs.texts))
+    return sum(map(len, inputs.documents)) if isinstance(inputs, RerankInputs) else 0

@@ -67,7 +67,9 @@ class ModelFolder:
     def tokenizer(self) -> Tokenizer:
         """The fast tokenizer alone. Raises ``ShoalError(MODEL_UNLOADABLE)``."""
         if not (self.path / "tokenizer.json").exists():
-            found: Tokenizer = self.pretrained_tokenizer().backend_tokenizer
+            found = getattr(self.pretrained_tokenizer(), "backend_tokenizer", None)
+            if not isinstance(found, Tokenizer):
+                raise _unloadable(f"{self.path} has no tokenizer.json, and none can be made from its other files")
             return found
         try:
             return Tokenizer.from_file(str(self.path / "tokenizer.json"))

@@ -48,6 +48,7 @@ class LoadedModel:
             model_digest=self.record.digest,
             max_rank=self.options.max_rank,
             make_head=self.kind.build_head,
+            pinned=self.options.device.startswith("cuda"),
         )
 
     def load_adapter(

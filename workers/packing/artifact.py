@@ -91,11 +91,13 @@ def prepare_adapter(
     model_digest: str,
     max_rank: int,
     make_head: HeadMaker,
+    pinned: bool = False,
 ) -> PreparedAdapter:
     """Check ``artifact`` against a model's packable modules, fold its scales and make its head.
 
     ``shapes`` maps a module path to (out_features, in_features). Raises ``ShoalError(ADAPTER_UNLOADABLE)``.
-    An empty digest on either side is not compared.
+    An empty digest on either side is not compared. ``pinned`` weights are page-locked: a GPU fetches them without a
+    copy in between.
     """
     trained_on = artifact.header.base_digest
     if model_digest and trained_on and trained_on != model_digest:
@@ -120,8 +122,8 @@ def prepare_adapter(
             )
         modules[name] = AdapterWeights(
             rank=module.rank,
-            a=a.to(torch.float32).contiguous(),
-            b=(b.to(torch.float32) * module.scale).t().contiguous(),
+            a=_host(a.to(torch.float32), pinned=pinned),
+            b=_host((b.to(torch.float32) * module.scale).t(), pinned=pinned),
         )
     head = _head(artifact, make_head)
     size = sum(4 * (weights.a.numel() + weights.b.numel()) for weights in modules.values())
@@ -132,6 +134,10 @@ def prepare_adapter(
         size_bytes=size + (head.size_bytes if head is not None else 0),
         head=head,
     )
+
+
+def _host(tensor: Tensor, *, pinned: bool) -> Tensor:
+    return tensor.contiguous().pin_memory() if pinned else tensor.contiguous()
 
 
 def head_tensors(artifact: AdapterArtifact) -> dict[str, Tensor]:
