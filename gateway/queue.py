@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from fabric.connection import Connection
@@ -75,8 +74,8 @@ class WorkQueue:
 
     async def start(self) -> None:
         """Subscribe to confirmations and replies."""
-        await self._connection.subscribe(f"{self._ack_prefix}*", cb=self._take_ack)
-        await self._connection.subscribe(subjects.reply_filter(self._gateway_id), cb=self._take_reply)
+        await self._connection.subscribe_direct(f"{self._ack_prefix}*", self._take_ack)
+        await self._connection.subscribe_direct(subjects.reply_filter(self._gateway_id), self._take_reply)
 
     async def run_job(
         self, job: Job, *, lane: str, timeout_ms: int, gone: asyncio.Future[None] | None = None
@@ -200,15 +199,15 @@ class WorkQueue:
                 return
             waiter.fail(unavailable(f"The job cannot be published: {error}."))
 
-    async def _take_ack(self, msg: Msg) -> None:
-        waiter = self._waiters.get(msg.subject[len(self._ack_prefix) :])
+    def _take_ack(self, subject: str, data: bytes) -> None:
+        waiter = self._waiters.get(subject[len(self._ack_prefix) :])
         if waiter is None:
             return
-        if not msg.data:
+        if not data:
             # Status 503 without a body: no stream listens on the subject.
             self.stream_lost.set()
             return
-        ack = _ack_decoder.decode(msg.data)
+        ack = _ack_decoder.decode(data)
         if ack.error is None:
             if not waiter.accepted:
                 waiter.accepted = True
@@ -235,13 +234,13 @@ class WorkQueue:
             )
         return unavailable(f"The queue refuses the job: {error.description or error.code}.")
 
-    async def _take_reply(self, msg: Msg) -> None:
-        waiter = self._waiters.get(msg.subject.rpartition(".")[2])
+    def _take_reply(self, subject: str, data: bytes) -> None:
+        waiter = self._waiters.get(subject.rpartition(".")[2])
         if waiter is None:
             self._metrics.late_replies.inc()
             return
         try:
-            result = codec.decode(msg.data, Result)
+            result = codec.decode(data, Result)
         except codec.WireDecodeError as error:
             log.warning("reply cannot be read", job=waiter.job.id, error=str(error))
             waiter.fail(ShoalError(Code.INTERNAL, "The worker's answer cannot be read."))
