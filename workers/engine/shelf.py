@@ -33,7 +33,8 @@ class ShelvedModel:
     """A loaded model with what the engine learned of it. ``last_batch``, ``loaded_at`` and ``unlisted_at`` are
     monotonic seconds. ``activation_bytes`` is what its largest batch is expected to take beside the weights.
 
-    ``awaited``: jobs waited for its load. ``operator_pin`` is what a command said last; without one the registry's ``record_pin`` holds.
+    ``awaited``: jobs waited for its load. ``operator_pin`` is what a command said last; without one the registry's
+    ``record_pin`` holds.
     """
 
     model: LoadedModel

@@ -1,4 +1,4 @@
-"""Which adapter holds which slot: least recently used goes first, never one in use or pinned."""
+"""Which adapter holds which slot: the least used of late goes first, never one in use or pinned."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from workers.packing.heads import TaskHead
+from workers.residency.uses import Uses
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class SlotTable:
         self.slots = slots
         self._residents: dict[str, Resident] = {}
         self._free = list(range(slots - 1, -1, -1))
+        self._uses = Uses()
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._residents
@@ -37,8 +39,9 @@ class SlotTable:
         return len(self._residents)
 
     def residents(self) -> list[Resident]:
-        """Residents, least recently used first."""
-        return sorted(self._residents.values(), key=lambda resident: (resident.last_used, resident.slot))
+        """Residents, least used of late first. A batch counts once, however many rows of it were the adapter's: what
+        a slot saves is one load for each batch."""
+        return sorted(self._residents.values(), key=lambda one: (self._uses.rank(one.digest), one.last_used, one.slot))
 
     def digests(self) -> list[str]:
         """Digests of the residents. Safe to call beside the thread that owns the table."""
@@ -53,6 +56,8 @@ class SlotTable:
         resident = self._residents[digest]
         resident.last_used = max(resident.last_used, now)
         resident.hits += hits
+        if hits:
+            self._uses.add(digest, now=now)
 
     def victim(self, in_use: Collection[str], *, among: Collection[str] | None = None) -> str | None:
         """The adapter to evict next, or ``None`` when all are in use or pinned. ``among`` narrows the
@@ -81,6 +86,7 @@ class SlotTable:
             raise ValueError(f"adapter {digest} holds a slot already")
         resident = Resident(digest, self._free.pop(), size_bytes, loaded=now, last_used=now, head=head)
         self._residents[digest] = resident
+        self._uses.add(digest, now=now)
         return resident
 
     def release(self, digest: str) -> None:

@@ -90,7 +90,7 @@ class PackedAdapters:
             self._head_bytes -= _head_bytes(resident.head)
 
     def residents(self) -> list[Resident]:
-        """Adapters that hold a slot, least recently used first."""
+        """Adapters that hold a slot, least used of late first."""
         return self.table.residents()
 
     def plan(self, adapters: Sequence[str | None]) -> tuple[list[int], BatchPlan]:
