@@ -45,6 +45,48 @@ def evict_resident(*, row: WorkerRow, digest: str, actor: User | None = None) ->
     _command(row, "evict", actor=actor, digest=digest, message=f"evict of {digest[:12]} on {row.machine}/{row.worker}")
 
 
+@dataclass(frozen=True, slots=True)
+class ResidentEffect:
+    """What pinning or evicting one resident would do now. ``elsewhere`` are other workers that hold it."""
+
+    digest: str
+    name: str
+    kind: str
+    tier: str
+    size_bytes: int
+    hits: int
+    pinned: bool
+    elsewhere: list[str]
+
+
+def preview_resident(row: WorkerRow, workers: list[WorkerRow], digest: str) -> ResidentEffect | None:
+    """The effect on ``digest`` on ``row`` among ``workers``; ``None`` when it is not resident there."""
+    if row.live is None:
+        return None
+    elsewhere = [
+        f"{other.machine}/{other.worker}" for other in workers if other.key != row.key and _holds(other, digest)
+    ]
+    for item in row.live.adapters or []:
+        if item.digest == digest:
+            name = item.version or f"another team’s adapter {digest[:8]}"
+            return ResidentEffect(
+                digest, name, "adapter", item.tier, item.size_bytes, item.hits, item.pinned, elsewhere
+            )
+    for model in row.live.models:
+        if model.digest == digest:
+            return ResidentEffect(
+                digest, model.id, "model", model.tier, model.size_bytes, model.hits, model.pinned, elsewhere
+            )
+    return None
+
+
+def _holds(row: WorkerRow, digest: str) -> bool:
+    if row.live is None or row.stale:
+        return False
+    adapters = {item.digest for item in row.live.adapters or []}
+    return digest in adapters or digest in {model.digest for model in row.live.models}
+
+
 def preview_drain(row: WorkerRow, workers: list[WorkerRow]) -> DrainEffect:
     """The effect of draining ``row`` among ``workers``."""
     others = [other for other in workers if other.key != row.key and other.pool == row.pool and other.ready]

@@ -33,6 +33,18 @@ class Adapter(msgspec.Struct, frozen=True):
     last_used: float
 
 
+class Eviction(msgspec.Struct, frozen=True):
+    """Something that left a tier. ``name`` is null for another team's; ``at`` is seconds since the epoch by the
+    worker's clock."""
+
+    kind: str
+    digest: str
+    name: str | None
+    reason: str
+    tier: str
+    at: float
+
+
 class Figures(msgspec.Struct, frozen=True):
     """The worker's last second. Shares are 0 to 1; ``queue_*`` are percentiles over the jobs of the second."""
 
@@ -55,7 +67,8 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """One worker. ``adapters`` is null in a delta that leaves the list as it was."""
+    """One worker. ``adapters`` is null in a delta that leaves the list as it was. A model that is a version of another
+    team is known by its digest only. ``evicted``: the newest evictions, newest first."""
 
     id: str
     machine: str
@@ -71,6 +84,8 @@ class Worker(msgspec.Struct, frozen=True):
     figures: Figures
     models: list[ResidentModel]
     adapters: list[Adapter] | None
+    evicted: list[Eviction] = []
+    budget_bytes: int | None = None
 
 
 class History(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from fleet.models import BaseModel, UtilizationMinute
 from fleet.rows import WorkerRow
 from fleet.telemetry.reader import live_reader
 from fleet.telemetry.states import STALE_AFTER_S
+from wire.names import parse_address
 
 MINUTE_S = 60
 
@@ -59,13 +60,21 @@ def list_pools(workers: list[WorkerRow]) -> list[PoolRow]:
         PoolRow(
             name=name,
             base_models=configured.get(name, []),
-            models_served=sorted({model for m in machines if m.pool == name for model in m.models}),
+            models_served=sorted(
+                {model for m in machines if m.pool == name for model in m.models if not _is_version(model)}
+            ),
             machines=sum(m.pool == name for m in machines),
             workers=sum(w.pool == name for w in workers),
             workers_ready=sum(w.pool == name and w.ready for w in workers),
         )
         for name in sorted(names)
     ]
+
+
+def _is_version(model: str) -> bool:
+    """Whether a served model is a version of some team, whose name is not everybody's to know."""
+    address = parse_address(model)
+    return address is not None and address.version is not None
 
 
 def read_minutes(key: str, *, hours: int) -> MinuteColumns:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from fleet import payloads
 from fleet.naming import NameBook
 from fleet.telemetry.points import Point
 from fleet.telemetry.reader import LiveView
 from fleet.telemetry.states import WorkerState
-from wire.telemetry import ResidentAdapter
+from wire.names import parse_address
+from wire.telemetry import Eviction, ResidentAdapter, ResidentModel
+
+_VERSION = re.compile(r"([a-z0-9][a-z0-9._-]*)/[a-z0-9][a-z0-9._-]*@\d+")
 
 
 def digests_of(states: Iterable[WorkerState]) -> set[str]:
-    """Digests of every resident adapter in ``states``."""
-    return {adapter.digest for state in states for adapter in state.adapters or ()}
+    """Digests of everything in ``states`` that may be some team's version."""
+    found: set[str] = set()
+    for state in states:
+        found |= {adapter.digest for adapter in state.adapters or ()}
+        found |= {model.digest for model in state.models if _is_version(model.id)}
+        found |= {row.digest for row in state.evicted}
+    return found
 
 
 def render_worker(state: WorkerState, *, names: NameBook, teams: frozenset[str]) -> payloads.Worker:
@@ -33,8 +44,10 @@ def render_worker(state: WorkerState, *, names: NameBook, teams: frozenset[str])
         local_queue_jobs=state.local_queue_jobs,
         cached_bytes=state.cached_bytes,
         figures=render_figures(state.point),
-        models=state.models,
+        models=[_model(row, names, teams) for row in state.models],
         adapters=None if adapters is None else [_adapter(row, names, teams) for row in adapters],
+        evicted=[_eviction(row, names, teams) for row in reversed(state.evicted)],
+        budget_bytes=state.budget_bytes,
     )
 
 
@@ -99,6 +112,35 @@ def _adapter(row: ResidentAdapter, names: NameBook, teams: frozenset[str]) -> pa
         loaded=row.loaded,
         last_used=row.last_used,
     )
+
+
+def _model(row: ResidentModel, names: NameBook, teams: frozenset[str]) -> ResidentModel:
+    if not _is_version(row.id):
+        return row
+    name = names.name(row.digest, teams)
+    return msgspec.structs.replace(row, id=name or f"another team’s {row.digest[:8]}", version=name)
+
+
+def _eviction(row: Eviction, names: NameBook, teams: frozenset[str]) -> payloads.Eviction:
+    base = row.name if row.kind == "model" and row.name is not None and not _is_version(row.name) else None
+    return payloads.Eviction(
+        kind=row.kind,
+        digest=row.digest,
+        name=base or names.name(row.digest, teams),
+        reason=_without_names(row.reason, teams),
+        tier=row.tier,
+        at=row.at,
+    )
+
+
+def _is_version(name: str) -> bool:
+    address = parse_address(name)
+    return address is not None and address.version is not None
+
+
+def _without_names(text: str, teams: frozenset[str]) -> str:
+    """A worker's sentence without the names of other teams' versions."""
+    return _VERSION.sub(lambda found: found[0] if found[1] in teams else "another team’s version", text)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

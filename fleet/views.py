@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.principal import principal_of_user
 from fleet.cards import blank_card, make_card, summarize
-from fleet.operations import drain_worker, preview_drain, resume_worker
+from fleet.operations import (
+    drain_worker,
+    evict_resident,
+    pin_resident,
+    preview_drain,
+    preview_resident,
+    resume_worker,
+)
+from fleet.residents import evictions_of, residents_of
 from fleet.rows import WorkerRow, find_worker, list_workers
 from fleet.viewers import Viewer, viewer_of
 from wire.errors import ShoalError
@@ -40,6 +49,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         "start_commands": START_COMMANDS,
         "ranges": RANGES,
         "range": chosen_range(request),
+        "evictions": evictions_of(rows.workers),
         "wall": request.GET.get("wall") == "1",
     }
     return render(request, "fleet/fleet.html", context)
@@ -58,6 +68,8 @@ def worker_detail(request: HttpRequest, key: str) -> HttpResponse:
         "card": make_card(row, now=rows.at, adapters=None),
         "effect": preview_drain(row, rows.workers),
         "operator": viewer.operator,
+        "residents": residents_of(row),
+        "evictions": evictions_of([row]),
         "ranges": RANGES,
         "range": chosen_range(request),
     }
@@ -76,6 +88,34 @@ def drain(request: HttpRequest, key: str) -> HttpResponse:
 def resume(request: HttpRequest, key: str) -> HttpResponse:
     """Resume from the worker's page."""
     return _operate(request, key, verb="resume")
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def act_on_resident(request: HttpRequest, key: str, digest: str, verb: str) -> HttpResponse:
+    """Asks by GET with what it would do, pins, unpins or evicts by POST."""
+    viewer = _viewer(request)
+    row = _worker(key, viewer)
+    if not viewer.operator:
+        raise PermissionDenied("Workers serve every team, so only staff may pin or evict.")
+    effect = preview_resident(row, list_workers(teams=viewer.teams).workers, digest)
+    if effect is None:
+        messages.info(request, "It is not resident there any more.")
+        return redirect("worker_detail", key=key)
+    if request.method != "POST":
+        shown = {"section": "fleet", "row": row, "effect": effect, "verb": verb}
+        return render(request, "fleet/act_on_resident.html", shown)
+    actor = principal_of_user(request.user).user
+    try:
+        if verb == "evict":
+            evict_resident(row=row, digest=digest, actor=actor)
+        else:
+            pin_resident(row=row, digest=digest, pinned=verb == "pin", actor=actor)
+    except ShoalError as error:
+        messages.error(request, " ".join(filter(None, (str(error), error.info.hint))))
+    else:
+        messages.success(request, f"{row.machine}/{row.worker} was asked to {verb} {effect.name}.")
+    return redirect("worker_detail", key=key)
 
 
 def _operate(request: HttpRequest, key: str, *, verb: str) -> HttpResponse:

@@ -3,17 +3,18 @@ Bounded."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from fleet.ids import worker_key
 from fleet.telemetry.points import Second, point_second
 from fleet.telemetry.states import FORGET_AFTER_S, MachineState, WorkerState, worker_state
 from wire.jobs import Presence
-from wire.telemetry import ResidentAdapter, Telemetry
+from wire.telemetry import Eviction, ResidentAdapter, Telemetry
 
 MAX_WORKERS = 1000
 MAX_PENDING_SECONDS = 300
+KEPT_EVICTIONS = 50
 HITS_EVERY_S = 3.0
 FULL_EVERY_S = 15.0
 
@@ -23,6 +24,7 @@ class _Tracked:
     telemetry: Telemetry
     received: float
     seconds: OrderedDict[int, Second] = field(default_factory=OrderedDict)
+    evicted: deque[Eviction] = field(default_factory=lambda: deque(maxlen=KEPT_EVICTIONS))
     changed: bool = True
     sent_adapters: list[ResidentAdapter] | None = None
     sent_adapters_at: float = 0.0
@@ -49,6 +51,7 @@ class Intake:
                 return
             tracked = self.workers[key] = _Tracked(telemetry, received)
         tracked.telemetry, tracked.received, tracked.changed = telemetry, received, True
+        tracked.evicted.extend(row for row in telemetry.sample.evicted[-KEPT_EVICTIONS:] if row not in tracked.evicted)
         second = point_second(telemetry.sample.at, received)
         tracked.seconds.setdefault(second, Second(second)).add(telemetry.sample)
         while len(tracked.seconds) > MAX_PENDING_SECONDS:
@@ -70,7 +73,7 @@ class Intake:
     def current_states(self) -> list[WorkerState]:
         """Full state of every worker, with its newest point."""
         return [
-            worker_state(item.telemetry, point=newest.point(), received=item.received)
+            worker_state(item.telemetry, point=newest.point(), received=item.received, evicted=item.evicted)
             for item in self.workers.values()
             if (newest := _newest(item)) is not None
         ]
@@ -103,7 +106,13 @@ class Intake:
             if with_adapters:
                 item.sent_adapters, item.sent_adapters_at = item.telemetry.sample.adapters, now
             changes.append(
-                worker_state(item.telemetry, point=newest.point(), received=item.received, with_adapters=with_adapters)
+                worker_state(
+                    item.telemetry,
+                    point=newest.point(),
+                    received=item.received,
+                    with_adapters=with_adapters,
+                    evicted=item.evicted,
+                )
             )
         return changes
 

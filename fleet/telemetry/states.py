@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fleet.ids import worker_key
 from fleet.telemetry.points import Point
-from wire.telemetry import DeviceSample, ResidentAdapter, ResidentModel, Telemetry
+from wire.telemetry import DeviceSample, Eviction, ResidentAdapter, ResidentModel, Telemetry
 
 STALE_AFTER_S = 5.0
 # a worker unseen for so long leaves the live pages; its row and its roll-ups stay in the database
@@ -15,7 +17,7 @@ FORGET_AFTER_S = 3600.0
 
 class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """``received`` is the bridge's clock (seconds since the epoch). ``adapters`` is ``None`` in an update
-    that leaves the list as it was; in Redis it is always there."""
+    that leaves the list as it was; in Redis it is always there. ``evicted`` are the newest evictions, newest last."""
 
     machine: str
     worker: str
@@ -31,6 +33,8 @@ class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_bytes: int | None
     models: list[ResidentModel]
     adapters: list[ResidentAdapter] | None = None
+    evicted: list[Eviction] = []
+    budget_bytes: int | None = None
 
     @property
     def key(self) -> str:
@@ -55,7 +59,14 @@ class Update(msgspec.Struct, frozen=True):
     workers: list[WorkerState]
 
 
-def worker_state(telemetry: Telemetry, *, point: Point, received: float, with_adapters: bool = True) -> WorkerState:
+def worker_state(
+    telemetry: Telemetry,
+    *,
+    point: Point,
+    received: float,
+    with_adapters: bool = True,
+    evicted: Sequence[Eviction] = (),
+) -> WorkerState:
     """The state that ``telemetry`` speaks of."""
     sample = telemetry.sample
     return WorkerState(
@@ -73,4 +84,6 @@ def worker_state(telemetry: Telemetry, *, point: Point, received: float, with_ad
         cached_bytes=telemetry.cached_bytes,
         models=sample.models,
         adapters=sample.adapters if with_adapters else None,
+        evicted=list(evicted),
+        budget_bytes=sample.budget_bytes,
     )
