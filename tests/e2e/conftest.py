@@ -14,7 +14,8 @@ from tests.e2e.shipping import minilm_adapter, push_ready
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A running stack; tests may kill its parts, not the stack."""
-    running = RunningStack(tmp_path_factory.mktemp("stack"))
+    # answers are compared with PEFT's to 1e-4, which bfloat16 cannot hold
+    running = RunningStack(tmp_path_factory.mktemp("stack"), environment={"SHOAL_DTYPE": "float32"})
     running.start()
     yield running
     running.stop()
