@@ -10,8 +10,17 @@ import httpx
 import pytest
 
 from tests.integration.controlplane.adapters import lora_files
-from tests.integration.controlplane.site import Site, until
-from tests.integration.controlplane.tus_client import CHUNK, begin, checksum, cut_patch, metadata, offset_of, patch
+from tests.integration.controlplane.site import Site
+from tests.integration.controlplane.tus_client import (
+    CHUNK,
+    begin,
+    checksum,
+    cut_patch,
+    end_of_cut,
+    metadata,
+    offset_of,
+    patch,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -116,17 +125,15 @@ def test_chunks_become_a_version_and_the_same_bytes_need_no_sending(api: httpx.C
     assert (part["versions"], len(part["stored"])) == ([], 1)
 
 
-def test_a_cut_chunk_stays_as_far_as_it_came_and_a_checked_one_whole_or_not(api: httpx.Client) -> None:
+def test_a_cut_chunk_stays_as_far_as_it_came_and_a_checked_one_whole_or_not(site: Site, api: httpx.Client) -> None:
     data = bytes(range(256)) * 4096
     url = begin(api, len(data), name="admin/cuts", filename="a.safetensors").headers["location"]
-    cut_patch(api, url, 0, data, 700_000)
+    cut_patch(api, site.home, url, 0, data, 700_000)
     # the server notices the cut a moment later; until then another writer is refused
-    until(lambda: patch(api, url, len(data) + 1, b"x").status_code == 409, what="the cut")
-    at = offset_of(api, url)
-    assert at <= 700_000
-    cut_patch(api, url, at, data[at:], 200_000, Upload_Checksum=checksum(data[at:]))
-    until(lambda: patch(api, url, len(data) + 1, b"x").status_code == 409, what="the cut")
-    assert offset_of(api, url) == at
+    at = end_of_cut(api, site.home, url)
+    assert 0 < at <= 700_000
+    cut_patch(api, site.home, url, at, data[at:], 200_000, Upload_Checksum=checksum(data[at:]))
+    assert end_of_cut(api, site.home, url) == at
     assert patch(api, url, at, data[at:], Upload_Checksum=checksum(data[at:])).status_code == 204
     state = api.get(url).json()
     assert (state["offset"], state["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
@@ -147,6 +154,33 @@ def test_of_two_writers_at_once_one_wins(site: Site, api: httpx.Client) -> None:
     assert answers[0] == 204
     assert set(answers[1:]) <= {409, 423}
     assert offset_of(api, url) == len(data)
+
+
+def test_twenty_uploads_to_one_name_at_once_get_twenty_numbers(site: Site) -> None:
+    def one(number: int) -> tuple[int, int]:
+        data = f"not an adapter {number}".encode()
+        with site.api() as mine:
+            made = complete(mine, send(mine, "admin/tus-crowd", {"a.txt": data}))
+            assert made.status_code == 201, made.text
+            return made.status_code, int(made.json()["number"])
+
+    with ThreadPoolExecutor(20) as threads:
+        assert sorted(threads.map(one, range(20))) == [(201, number) for number in range(1, 21)]
+
+
+def test_an_evaluation_comes_with_the_files_and_is_no_part_of_them(api: httpx.Client) -> None:
+    rows = b'{"query": "reset", "positive": "hold the button"}\n' * 3
+    ids = send(api, "admin/measured", lora_files(2005, rank=1))
+    ids += send(api, "admin/measured", {"rows.jsonl": rows}, role="evaluation", promote="if_better")
+    bad = send(api, "admin/measured", {"bad.jsonl": b"{no json\n"}, role="evaluation")
+    refused = complete(api, [*ids[:2], *bad], promote="if_better")
+    assert refused.status_code == 400, refused.text
+    assert "line 1" in refused.json()["error"]["message"].lower()
+    made = complete(api, ids)
+    assert made.status_code == 201, made.text
+    assert {file["path"] for file in made.json()["files"]} == {"adapter_config.json", "adapter_model.safetensors"}
+    attached = api.get(f"adapters/admin/measured/versions/{made.json()['number']}/evaluations/").json()["results"]
+    assert [(row["rows"], row["promote_if_better"]) for row in attached] == [(3, True)]
 
 
 def test_a_file_that_is_not_what_was_announced_is_emptied(api: httpx.Client) -> None:

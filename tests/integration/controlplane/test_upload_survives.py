@@ -15,9 +15,9 @@ import httpx
 import pytest
 from tusclient.client import TusClient
 
-from tests.integration.controlplane.site import Site, running_web, until
+from tests.integration.controlplane.site import Site, running_web
 from tests.integration.controlplane.test_streamed_uploads import counted
-from tests.integration.controlplane.tus_client import begin, checksum, cut_patch, offset_of, patch
+from tests.integration.controlplane.tus_client import begin, checksum, cut_patch, end_of_cut, offset_of, patch
 from tests.servers import free_port
 
 pytestmark = pytest.mark.timeout(300)
@@ -47,11 +47,6 @@ def content(at: int, size: int) -> bytes:
     return data[at - first * block :][:size]
 
 
-def reached(api: httpx.Client, path: str, least: int, most: int) -> bool:
-    """Whether so many bytes are on disk."""
-    return least <= offset_of(api, path) <= most
-
-
 def test_five_cuts_a_kill_and_a_restart(site: Site) -> None:
     whole = hashlib.sha256()
     for at in range(0, SIZE, 4 * MIB):
@@ -63,17 +58,15 @@ def test_five_cuts_a_kill_and_a_restart(site: Site) -> None:
         url = str(api.base_url.join(path))
         for cut in (3 * MIB, 50 * MIB + 17, 50 * MIB + 18, 149 * MIB):
             at = offset_of(api, path)
-            cut_patch(api, url, at, content(at, cut - at + 4 * MIB), cut - at)
+            cut_patch(api, site.home, url, at, content(at, cut - at + 4 * MIB), cut - at)
             # what the server had not taken from the socket is lost with it, and no more
-            least = max(at, cut - MIB)
-            until(partial(reached, api, path, least, cut), what=f"{cut} bytes")
-            until(lambda: patch(api, path, SIZE + 1, b"").status_code == 409, what="the end of the cut request")
+            assert max(at, cut - MIB) <= end_of_cut(api, site.home, url) <= cut
         at = offset_of(api, path)
         peak_kb = counted(pid, "status", "VmHWM")
         # the fifth cut is the process's death in the middle of a checked chunk: nothing of that chunk counts
         chunk = content(at, 8 * MIB)
-        cut_patch(api, url, at, chunk, 5 * MIB, Upload_Checksum=checksum(chunk))
-        os.kill(pid, signal.SIGKILL)
+        killed = partial(os.kill, pid, signal.SIGKILL)
+        cut_patch(api, site.home, url, at, chunk, 5 * MIB, before_cut=killed, Upload_Checksum=checksum(chunk))
     with roomy_web(site) as (pid, api):
         assert offset_of(api, path) == at
         while at < SIZE:

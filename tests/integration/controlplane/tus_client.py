@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+
+from tests.integration.controlplane.site import until
 
 CHUNK = "application/offset+octet-stream"
 
@@ -44,8 +48,28 @@ def offset_of(api: httpx.Client, url: str) -> int:
     return int(answer.headers["upload-offset"])
 
 
-def cut_patch(api: httpx.Client, url: str, offset: int, data: bytes, sent: int, **headers: str) -> None:
-    """A chunk whose connection breaks after ``sent`` of its bytes."""
+def being_written(part: Path) -> bool:
+    """Whether a request holds the lock of the file; asked of the kernel, since taking it would be in the way."""
+    inode = f":{part.stat().st_ino}"
+    return any(line.split()[5].endswith(inode) for line in Path("/proc/locks").read_text().splitlines())
+
+
+def part_of(home: Path, url: str) -> Path:
+    """The file of an upload."""
+    return home / "uploads" / f"{url.rstrip('/').rpartition('/')[2]}.part"
+
+
+def cut_patch(
+    api: httpx.Client,
+    home: Path,
+    url: str,
+    offset: int,
+    data: bytes,
+    sent: int,
+    before_cut: Callable[[], None] = lambda: None,
+    **headers: str,
+) -> None:
+    """A chunk whose connection breaks after ``sent`` of its bytes, once the server is writing them."""
     address = urlsplit(url)
     lines = {
         "Host": address.netloc,
@@ -60,3 +84,11 @@ def cut_patch(api: httpx.Client, url: str, offset: int, data: bytes, sent: int, 
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
         connection.sendall(f"PATCH {address.path} HTTP/1.1\r\n{head}\r\n".encode())
         connection.sendall(memoryview(data)[:sent])
+        until(lambda: being_written(part_of(home, url)), what="the lock of the request")
+        before_cut()
+
+
+def end_of_cut(api: httpx.Client, home: Path, url: str) -> int:
+    """The offset once the cut request has let go."""
+    until(lambda: not being_written(part_of(home, url)), what="the end of the cut request")
+    return offset_of(api, url)
