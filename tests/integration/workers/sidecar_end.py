@@ -84,6 +84,7 @@ class SidecarEnd:
     frames: list[WorkerFrame] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     sent_tokens: int = 0
+    parts: list[Result] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -100,6 +101,7 @@ class SidecarEnd:
         with self._changed:
             self.frames.clear()
             self.results.clear()
+            self.parts.clear()
             self.sent_tokens = 0
         threading.Thread(target=self._read, args=(self._connection,), daemon=True).start()
         return self.wait_frame(Hello, timeout_s=timeout_s)
@@ -178,7 +180,8 @@ class SidecarEnd:
                     if connection is self._connection:
                         self.frames.append(frame)
                         if isinstance(frame, Results):
-                            self.results.update({result.job: result for result in frame.results})
+                            self.results.update({result.job: result for result in frame.results if result.final})
+                            self.parts += [result for result in frame.results if not result.final]
                     self._changed.notify_all()
         except OSError:
             return

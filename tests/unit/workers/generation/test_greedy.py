@@ -109,8 +109,8 @@ def test_texts_made_side_by_side_share_a_beginning_of_the_same_version(tmp_path:
     prompts = [system + end for end in ("Hello", "What is deep?", "Who turns as one?")]
     texts = [new_text(model, prompt, adapter=version) for version in (None, owner) for prompt in prompts]
     finish(new_generator(model, chunk_tokens=40), texts)
-    # a chunk is less than a prompt: each version's second text begins when its first has computed the beginning
-    assert [text.cached >= len(system) for text in texts] == [False, True, True, False, True, True]
+    # texts that begin in a step with the first of their version compute the beginning themselves
+    assert [text.cached >= len(system) for text in texts] == [False, True, True, False, False, True]
     assert texts[3].cached == 0
     for version, module in ((None, plain(folder)), (owner, with_adapter(folder, one, tmp_path / "peft"))):
         for text in texts:
