@@ -56,7 +56,7 @@ class TextTokenizer:
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
         self._single = _frame(tokenizer.encode("a", add_special_tokens=True), 1)
-        self._pair = _frame(tokenizer.encode("a", "a", add_special_tokens=True), 2)
+        self._pair = tokenizer.encode("a", "a", add_special_tokens=True)
         self._lower = lower
         self.max_tokens = max_tokens
         self.pad_id = pad_id
@@ -92,31 +92,21 @@ class TextTokenizer:
     def prepare_pairs(self, first: str, seconds: Sequence[str], task: Task, *, truncate: bool = True) -> PreparedInputs:
         """Token ids of ``first`` with each of ``seconds``; the longer of a pair is cut first.
 
-        Raises ``ShoalError(INPUT_TOO_LONG)`` when ``truncate`` is false.
+        Raises ``ShoalError``: INPUT_TOO_LONG when ``truncate`` is false, MODEL_UNLOADABLE when the tokenizer has an own
+        way with pairs.
         """
         one, *others = self._contents(self._cased([first, *seconds]), cut=truncate)
-        room = self.max_tokens - self._pair.size
+        frame = _frame(self._pair, 2)
+        room = self.max_tokens - frame.size
         rows: list[Row] = []
         truncated = 0
         for number, other in enumerate(others):
             too_long = not (one.whole and other.whole) or len(one.ids) + len(other.ids) > room
             if too_long and not truncate:
-                raise self._too_long(number, other, len(seconds[number]), self._pair.size, beside=len(one.ids))
+                raise self._too_long(number, other, len(seconds[number]), frame.size, beside=len(one.ids))
             truncated += too_long
-            rows.append(self._join(one.ids, other.ids, room, task))
+            rows.append(_join(frame, one.ids, other.ids, room, task))
         return PreparedInputs(rows, sum(map(len, rows)), truncated)
-
-    def _join(self, first: list[int], second: list[int], room: int, task: Task) -> Row:
-        kept = _longest_first(len(first), len(second), room)
-        ids: list[int] = []
-        types: list[int] = []
-        contents = [first[: kept[0]], second[: kept[1]], []]
-        for special, special_types, content, content_type in zip(
-            self._pair.parts, self._pair.types, contents, [*self._pair.content_types, 0], strict=True
-        ):
-            ids += special + content
-            types += special_types + [content_type] * len(content)
-        return Row(ids, task, type_ids=types if any(types) else None)
 
     def _cased(self, texts: Sequence[str]) -> Sequence[str]:
         return [text.lower() for text in texts] if self._lower else texts
@@ -165,6 +155,19 @@ class TextTokenizer:
             param="input",
             hint="Shorten the text, split it, or allow truncation.",
         )
+
+
+def _join(frame: _Frame, first: list[int], second: list[int], room: int, task: Task) -> Row:
+    kept = _longest_first(len(first), len(second), room)
+    ids: list[int] = []
+    types: list[int] = []
+    contents = [first[: kept[0]], second[: kept[1]], []]
+    for special, special_types, content, content_type in zip(
+        frame.parts, frame.types, contents, [*frame.content_types, 0], strict=True
+    ):
+        ids += special + content
+        types += special_types + [content_type] * len(content)
+    return Row(ids, task, type_ids=types if any(types) else None)
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
