@@ -34,8 +34,12 @@ class ResidentModel(msgspec.Struct, frozen=True, omit_defaults=True):
     dtype: str | None = None
 
 
+NO_SLOT = -1
+
+
 class ResidentAdapter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An adapter version held in a slot. Times are seconds since the epoch."""
+    """An adapter version held in a slot (``tier`` ``device``), or ready in host memory (``host``, with ``NO_SLOT``).
+    Times are seconds since the epoch."""
 
     digest: str
     model: str

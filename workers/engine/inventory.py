@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 
-from wire.telemetry import ResidentAdapter, ResidentModel
+from wire.telemetry import NO_SLOT, ResidentAdapter, ResidentModel
 from workers.engine.shelf import Shelf, ShelvedModel
+from workers.packing.host import HostTier
+
+_HOST_TOLD = 128
+"""Adapters of host memory that are listed; a sample goes out each second."""
 
 
 def list_models(shelf: Shelf) -> list[ResidentModel]:
@@ -13,8 +17,30 @@ def list_models(shelf: Shelf) -> list[ResidentModel]:
     return [_model(one) for one in shelf.loaded()]
 
 
-def list_adapters(shelf: Shelf) -> list[ResidentAdapter]:
-    """Adapters in slots."""
+def list_adapters(shelf: Shelf, host: HostTier) -> list[ResidentAdapter]:
+    """Adapters in slots, and the newest of those that host memory alone keeps."""
+    slotted = _in_slots(shelf)
+    models = {one.model.key: one.model for one in shelf.loaded()}
+    in_host = [
+        ResidentAdapter(
+            digest=held.adapter.digest,
+            model=models[held.model].record.id,
+            size_bytes=held.adapter.size_bytes,
+            slot=NO_SLOT,
+            pinned=False,
+            hits=held.hits,
+            loaded=held.loaded,
+            last_used=held.last_used,
+            tier="host",
+            version=shelf.version_of(held.adapter.digest),
+        )
+        for held in host.newest(_HOST_TOLD)
+        if held.model in models and held.adapter.digest not in models[held.model].adapters.table
+    ]
+    return [*slotted, *in_host]
+
+
+def _in_slots(shelf: Shelf) -> list[ResidentAdapter]:
     return [
         ResidentAdapter(
             digest=held.digest,

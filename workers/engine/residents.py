@@ -111,7 +111,7 @@ class Residents:
 
     def snapshot(self) -> None:
         """Note what is resident, for the sampler's thread."""
-        self.models, self.adapters = list_models(self._shelf), list_adapters(self._shelf)
+        self.models, self.adapters = list_models(self._shelf), list_adapters(self._shelf, self._host)
 
     @property
     def reserved_bytes(self) -> int:

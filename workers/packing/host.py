@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from workers.packing.artifact import PreparedAdapter
+
+
+@dataclass(slots=True)
+class HostAdapter:
+    """An adapter in host memory. ``model`` is the key of the loaded model that it was prepared for; times are seconds
+    since the epoch."""
+
+    model: str
+    adapter: PreparedAdapter
+    loaded: float
+    last_used: float
+    hits: int = 0
 
 
 class HostTier:
@@ -16,16 +30,24 @@ class HostTier:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._adapters: OrderedDict[tuple[str, str], PreparedAdapter] = OrderedDict()
+        self._adapters: OrderedDict[tuple[str, str], HostAdapter] = OrderedDict()
         self.size_bytes = 0
 
     def get(self, model: str, digest: str) -> PreparedAdapter | None:
         """The adapter when it is kept here; it becomes the most recently used."""
         with self._lock:
-            adapter = self._adapters.get((model, digest))
-            if adapter is not None:
-                self._adapters.move_to_end((model, digest))
-            return adapter
+            held = self._adapters.get((model, digest))
+            if held is None:
+                return None
+            self._adapters.move_to_end((model, digest))
+            held.hits += 1
+            held.last_used = time.time()
+            return held.adapter
+
+    def newest(self, count: int) -> list[HostAdapter]:
+        """At most ``count`` adapters, most recently used first."""
+        with self._lock:
+            return [self._adapters[key] for key in list(reversed(self._adapters))[:count]]
 
     def put(self, model: str, adapter: PreparedAdapter) -> None:
         """Keep ``adapter``, dropping others as the budget needs; one above the whole budget is not kept."""
@@ -33,7 +55,8 @@ class HostTier:
             self._drop((model, adapter.digest))
             if adapter.size_bytes > self.limit_bytes:
                 return
-            self._adapters[(model, adapter.digest)] = adapter
+            now = time.time()
+            self._adapters[(model, adapter.digest)] = HostAdapter(model, adapter, now, now)
             self.size_bytes += adapter.size_bytes
             while self.size_bytes > self.limit_bytes:
                 self._drop(next(iter(self._adapters)))
@@ -51,6 +74,6 @@ class HostTier:
             self.size_bytes = 0
 
     def _drop(self, key: tuple[str, str]) -> None:
-        adapter = self._adapters.pop(key, None)
-        if adapter is not None:
-            self.size_bytes -= adapter.size_bytes
+        held = self._adapters.pop(key, None)
+        if held is not None:
+            self.size_bytes -= held.adapter.size_bytes

@@ -97,6 +97,28 @@ def test_what_is_resident_is_noted_also_while_batches_follow_each_other_without_
     assert bench.residents.adapters[0].hits > 1
 
 
+def test_an_adapter_that_lost_its_slot_is_told_with_its_reason_and_as_kept_in_host_memory(
+    benches: list[Bench], tiny_record: ModelRecord, tmp_path: Path
+) -> None:
+    bench = Bench(tiny_record, ModelOptions(slots=1))
+    benches.append(bench)
+    first, second = adapter(bench, seed=1), adapter(bench, seed=2)
+    bench.start_tokenizer()
+    bench.start_loaders()
+    bench.start_device()
+    for one, version in ((first, "team/first@1"), (second, "team/second@4")):
+        job = msgspec.structs.replace(bench.job(["fish"], adapter=one.digest), version=version)
+        bench.submit(job, one.write_canonical(tmp_path))
+        assert bench.wait_for(job)[0].error is None
+    bench.residents.snapshot()
+    told = {row.version: (row.tier, row.digest) for row in bench.residents.adapters}
+    assert told == {"team/second@4": ("device", second.digest), "team/first@1": ("host", first.digest)}
+    (left,) = bench.meter.take()[0].evicted
+    assert (left.kind, left.digest, left.name) == ("adapter", first.digest, "team/first@1")
+    assert "team/second@4" in left.reason
+    assert "1 of 1 slots" in left.reason
+
+
 def test_an_adapter_above_all_memory_fails_alone(
     benches: list[Bench], tiny_record: ModelRecord, tmp_path: Path
 ) -> None:
