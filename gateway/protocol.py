@@ -79,3 +79,11 @@ def call_when_gone(scope: Scope, callback: Callable[[], None]) -> None:
         callback()
     else:
         scope[_ON_GONE] = callback
+
+
+def drop_connection(scope: Scope) -> None:
+    """End the connection with what is unsent: a close would keep it in memory for a client that reads nothing."""
+    cycle: RequestResponseCycle | None = scope.get(_CYCLE)
+    if cycle is not None and not cycle.response_complete:
+        cycle.disconnected = True
+        cycle.transport.abort()

@@ -14,6 +14,7 @@ from gateway.answers import Headers, answer_error, request_id_or
 from gateway.auth import authenticate
 from gateway.body import ClientGone
 from gateway.plane import Gateway
+from gateway.protocol import drop_connection
 from gateway.routing import Target
 from wire.errors import Code, ShoalError
 from wire.registry import KeyRecord
@@ -67,6 +68,7 @@ class Endpoint(ABC):
             await self._admit(exchange)
         except ClientGone:
             code = Code.CLIENT_CLOSED
+            drop_connection(scope)
         except ShoalError as error:
             code = error.code
             await self._refuse(exchange, error)
@@ -89,10 +91,14 @@ class Endpoint(ABC):
         raise NotImplementedError
 
     async def _refuse(self, exchange: Exchange, error: ShoalError) -> None:
-        if exchange.started:
-            await self.refuse_late(exchange, error)
-        else:
-            await answer_error(exchange.send, error, exchange.headers)
+        # Who left, or reads nothing, misses the reason; the first cause is the one to count.
+        try:
+            if exchange.started:
+                await self.refuse_late(exchange, error)
+            else:
+                await answer_error(exchange.send, error, exchange.headers)
+        except ClientGone:
+            drop_connection(exchange.scope)
 
     async def _admit(self, exchange: Exchange) -> None:
         scope = exchange.scope
