@@ -65,7 +65,7 @@ class Connection(Client):
             # a socket each second.
             transport = self._transport
             if transport is not None:
-                transport.close()
+                transport.close()  # type: ignore[no-untyped-call]
             raise
 
     async def log_disconnect(self) -> None:

@@ -64,6 +64,7 @@ class ConsumerPull:
         self._delivered = 0.0
         self._opened = 0.0
         self._quiet_until = 0.0
+        self._preparing = asyncio.Lock()
         self.weight = 0.0
 
     @property
@@ -141,6 +142,11 @@ class ConsumerPull:
         self._changed()
 
     async def _prepare(self) -> None:
+        # Open asks and a look may want it at once; two subscriptions would be one too many.
+        async with self._preparing:
+            await self._prepare_alone()
+
+    async def _prepare_alone(self) -> None:
         reconnects = self._link.connection.stats["reconnects"]
         if self._stream != self._link.stream or reconnects != self._reconnects or not self._durable:
             stream = self._link.stream

@@ -15,6 +15,7 @@ import nats.errors
 import structlog
 from nats.js.errors import APIError
 
+from fabric.tasks import end_task
 from sidecar.broker.link import Link, Source
 from sidecar.broker.pull import ConsumerPull, Deliver
 from sidecar.broker.removed import RemovedModels
@@ -74,6 +75,7 @@ class Puller:
         self._models: frozenset[str] = frozenset()
         self._look_due = 0.0
         self._away: frozenset[str] = frozenset()
+        self._looking: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._turn = 0
         self._stopping = False
@@ -108,10 +110,19 @@ class Puller:
     async def stop(self) -> None:
         """Take all asks back; what is on its way is delivered before this returns."""
         self._stopping = True
+        if self._looking is not None:
+            await end_task(self._looking)
         await asyncio.gather(*(one.close() for one in self._streams.values()))
 
     async def run(self) -> None:
         """Stage: asks whenever something changed, and looks after the open asks four times a second."""
+        try:
+            await self._run()
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+
+    async def _run(self) -> None:
         checked = 0.0
         while True:
             try:
@@ -155,9 +166,13 @@ class Puller:
         reserve = wanted // COLD_SHARE if cold or any(source.lane != LANE for source in home) else 0
         await self._ask_home(home, wanted - reserve)
         now = self._now()
-        if wanted > 0 and now >= self._look_due and self._link.ready:
+        if self._looking is not None and self._looking.done():
+            self._looking.result()
+            self._looking = None
+        if wanted > 0 and now >= self._look_due and self._looking is None and self._link.ready:
             self._look_due = now + LOOK_S
-            await self._look(appetite.servable & self._models, wanted)
+            # A server that is slow to answer must not keep the open asks waiting.
+            self._looking = asyncio.create_task(self._look(appetite.servable & self._models, wanted))
 
     async def _ask_home(self, home: Iterable[Source], wanted: int) -> None:
         weights = {source: self._stream(source).weight for source in home}

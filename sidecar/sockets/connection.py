@@ -49,6 +49,7 @@ class WorkerConnection:
     load_tokens: int = 0
     jobs_of: Counter[str] = field(default_factory=Counter)
     closing: str = ""
+    _suspects: set[str] = field(default_factory=set)
     _ensured: dict[str, deque[asyncio.Future[frames.Ensured]]] = field(default_factory=dict)
 
     @property
@@ -64,7 +65,7 @@ class WorkerConnection:
     @property
     def isolated(self) -> bool:
         """Whether a job that was there when a worker died runs here, alone."""
-        return any(held.kills for held in self.unfinished.values())
+        return bool(self._suspects)
 
     @property
     def open(self) -> bool:
@@ -104,6 +105,7 @@ class WorkerConnection:
         """Count a job as no longer the worker's: answered, cancelled or moved."""
         held = self.unfinished.pop(job_id, None)
         if held is not None:
+            self._suspects.discard(job_id)
             self.load_tokens -= held.tokens
             self.jobs_of[held.job.model] -= 1
             if not self.jobs_of[held.job.model]:
@@ -121,6 +123,8 @@ class WorkerConnection:
         held.sent = now
         self.sent_tokens += held.tokens
         self.unfinished[held.job.id] = held
+        if held.kills:
+            self._suspects.add(held.job.id)
         self.load_tokens += held.tokens
         self.jobs_of[held.job.model] += 1
 
