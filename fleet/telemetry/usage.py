@@ -21,6 +21,7 @@ from wire.usage import Usage
 
 MINUTE_S = 60
 MAX_PENDING = 2_000
+MAX_PENDING_BYTES = 16 * 1024 * 1024
 MAX_TARGETS = 2_000
 MAX_CLOCK_SKEW_S = 30.0
 
@@ -29,9 +30,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class UsageIntake:
-    """Messages not yet written, oldest dropped first beyond 2,000; ``key_ids`` are API keys seen in use."""
+    """Messages not yet written, oldest dropped first beyond 2,000 or 16 MiB; ``key_ids`` are API keys seen in use."""
 
     pending: OrderedDict[tuple[int, str], bytes] = field(default_factory=OrderedDict)
+    pending_bytes: int = 0
     key_ids: set[str] = field(default_factory=set)
 
     def add(self, usage: Usage, *, received: float) -> None:
@@ -40,16 +42,19 @@ class UsageIntake:
         kept = Usage(gateway=usage.gateway[:64], at=at, targets=usage.targets[:MAX_TARGETS])
         if kept.targets:
             minute = int(at) // MINUTE_S * MINUTE_S
-            self.pending[minute, f"{kept.gateway}|{usage.at:.3f}"] = encode(kept)
-            while len(self.pending) > MAX_PENDING:
-                self.pending.popitem(last=False)
+            name, data = (minute, f"{kept.gateway}|{usage.at:.3f}"), encode(kept)
+            self.mark_written([name])
+            self.pending[name] = data
+            self.pending_bytes += len(data)
+            while len(self.pending) > MAX_PENDING or self.pending_bytes > MAX_PENDING_BYTES:
+                self.mark_written([next(iter(self.pending))])
         if len(self.key_ids) < MAX_TARGETS:
             self.key_ids.update(usage.keys[:MAX_TARGETS])
 
     def mark_written(self, written: list[tuple[int, str]]) -> None:
-        """Drop messages that Redis has."""
+        """Drop messages that Redis has, or that nobody waits for any more."""
         for name in written:
-            self.pending.pop(name, None)
+            self.pending_bytes -= len(self.pending.pop(name, b""))
 
     def take_key_ids(self) -> set[str]:
         """Keys seen since the last call."""

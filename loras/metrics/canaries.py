@@ -23,25 +23,19 @@ WINDOW_S = 600.0
 SETTLE_S = 2.0
 # team/adapter, alias
 Place = tuple[str, str]
+# when, version number, how it went
+Word = tuple[float, int, Figures]
 
 
 def judge_canaries(*, now: float | None = None) -> int:
     """Hold canaries by the requests since their alias moved, at most ten minutes back; how many were held."""
     at = time.time() if now is None else now
-    messages = read_usage(since=at - WINDOW_S, now=at)
-    if not messages:
+    canaries = _canaries()
+    if not canaries:
         return 0
-    held = 0
-    for place in sorted(_split_places(messages)):
-        name, alias_name = place
-        team, _, adapter = name.partition("/")
-        alias = Alias.objects.filter(
-            adapter__team__name=team, adapter__name=adapter, adapter__deleted_at=None, name=alias_name
-        ).first()
-        if alias is None or len(alias.split) < 2:
-            continue
-        held += _judge(alias, place, [m for m in messages if m.at > alias.moved_at.timestamp() + SETTLE_S])
-    return held
+    since = max(at - WINDOW_S, min(alias.moved_at.timestamp() for alias in canaries) + SETTLE_S)
+    parts = _by_place(read_usage(since=since, now=at) or [])
+    return sum(_judge(alias, parts.get((alias.adapter.full_name, alias.name), [])) for alias in canaries)
 
 
 def current_bounds() -> Bounds:
@@ -55,9 +49,17 @@ def current_bounds() -> Bounds:
     )
 
 
-def _judge(alias: Alias, place: Place, messages: list[Usage]) -> bool:
+def _canaries() -> list[Alias]:
+    rows = Alias.objects.filter(adapter__deleted_at=None).select_related("adapter__team")
+    return [alias for alias in rows.iterator(chunk_size=500) if len(alias.split) > 1]
+
+
+def _judge(alias: Alias, words: list[Word]) -> bool:
     split = {int(number): int(weight) for number, weight in alias.split.items()}
-    figures = _figures(place, messages)
+    began = alias.moved_at.timestamp() + SETTLE_S
+    figures = {
+        number: summed(figures for at, own, figures in words if own == number and at > began) for number in split
+    }
     verdict = judge(split, figures, current_bounds())
     if verdict is None:
         return False
@@ -73,27 +75,17 @@ def _judge(alias: Alias, place: Place, messages: list[Usage]) -> bool:
     }
     hold = hold_canary(alias=alias, number=verdict.number, reason=verdict.reason, figures=told)
     if hold is not None:
-        log.warning("canary held", adapter=place[0], alias=place[1], number=verdict.number, reason=verdict.reason)
+        log.warning("canary held", alias=str(alias), number=verdict.number, reason=verdict.reason)
     return hold is not None
 
 
-def _split_places(messages: list[Usage]) -> set[Place]:
-    """Aliases through which at least one version was asked."""
-    return {
-        (target.target.partition("@")[0], target.alias)
-        for usage in messages
-        for target in usage.targets
-        if target.alias and "@" in target.target
-    }
-
-
-def _figures(place: Place, messages: list[Usage]) -> dict[int, Figures]:
-    """Figures by version number of what came through one alias."""
-    name, alias = place
-    parts: dict[int, list[Figures]] = defaultdict(list)
+def _by_place(messages: list[Usage]) -> dict[Place, list[Word]]:
+    """What gateways said of versions that were reached through an alias, by adapter and alias."""
+    found: dict[Place, list[Word]] = defaultdict(list)
     for usage in messages:
         for target in usage.targets:
-            address = parse_address(target.target) if target.alias == alias else None
-            if address is not None and address.version is not None and str(address.name) == name:
-                parts[address.version].append(figures_of(target))
-    return {number: summed(found) for number, found in parts.items()}
+            address = parse_address(target.target) if target.alias else None
+            if address is not None and address.version is not None and target.alias is not None:
+                word = usage.at, address.version, figures_of(target)
+                found[str(address.name), target.alias].append(word)
+    return found
