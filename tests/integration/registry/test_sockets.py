@@ -49,7 +49,8 @@ class Socket:
 
     def __init__(self, consumer: Any, user: User, session: SessionStore, **names: str) -> None:
         scope = {"type": "websocket", "path": "/ws/", "user": user, "session": session}
-        self.app: Any = ApplicationCommunicator(consumer.as_asgi(), scope | {"url_route": {"kwargs": names}})
+        communicator: Any = ApplicationCommunicator
+        self.app = communicator(consumer.as_asgi(), scope | {"url_route": {"kwargs": names}})
 
     async def open(self) -> None:
         await self.app.send_input({"type": "websocket.connect"})
