@@ -102,11 +102,11 @@ class Device:
         if sorted(self._shown) != sorted(work.job.id for work in self._running):
             self._show_life()
         start = time.monotonic()
-        self._generation.step()
+        progress = self._generation.step()
         self._turns.count(time.monotonic() - start, step=True)
         self._running = [work for work in self._running if not work.gone]
         self._beat()
-        return True
+        return progress
 
     def _beat(self) -> None:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from workers.engine.meter import Meter
 from workers.engine.residents import Residents
 from workers.engine.shelf import Shelf
 from workers.engine.works import Work
-from workers.generation.generator import Generator, StepBounds, StepOutcome
+from workers.generation.generator import NO_MEMORY, Generator, StepBounds, StepOutcome
 from workers.generation.text import Text
 from workers.models.causal import CausalModel
 from workers.models.loaded import LoadedModel
@@ -123,11 +123,11 @@ class Generation:
         self._admit(line)
         return [work for work, _ in line.running.values()]
 
-    def step(self) -> None:
-        """One step of the line whose turn it is."""
+    def step(self) -> bool:
+        """One step of the line whose turn it is; false when no text could go on, for memory is short."""
         line = min((one for one in self._lines.values() if one.running), key=lambda one: one.last_step, default=None)
         if line is None:
-            return
+            return False
         line.last_step = time.monotonic()
         adapters = line.generator.adapters
         self._meter.batch_started()
@@ -141,6 +141,7 @@ class Generation:
         for digest in adapters:
             line.generator.model.adapters.table.touch(digest, now=now, hits=0)
         self._deliver(line, outcome)
+        return bool(outcome.rows or outcome.failed)
 
     def _generator(self, model: LoadedModel, kind: CausalModel) -> Generator:
         def free_memory() -> None:
@@ -167,10 +168,13 @@ class Generation:
                     line.waiting.popleft()
                     self._answers.fail(work, refused)
                     continue
-            if not self._begin(line, work):
-                return
+            begun = self._begin(line, work)
+            if not begun and line.running:
+                return  # a row comes free when a text ends
             line.waiting.popleft()
-            if digest is not None:
+            if not begun:
+                self._answers.fail(work, NO_MEMORY)
+            elif digest is not None:
                 table.touch(digest, now=time.time(), hits=1)
 
     def _begin(self, line: _Line, work: Work) -> bool:

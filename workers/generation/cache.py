@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from workers.oom import is_out_of_memory
+
 _NARROWEST = 128
 _SLAB_TOKENS = 4096
 
@@ -154,7 +156,14 @@ class KeyValueCache:
         free = self._free_bytes(0)
         if free < row_bytes:
             free = self._free_bytes(rows * row_bytes)
-        return self._allocate(width, min(rows, free // row_bytes)) if free >= row_bytes else None
+        if free < row_bytes:
+            return None
+        try:
+            return self._allocate(width, min(rows, free // row_bytes))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None  # the device has less than the budget says: the text waits as for the budget
 
     def _free_bytes(self, wanted: int) -> int:
         """What the budget has left, after as much was reclaimed as ``wanted`` needs."""

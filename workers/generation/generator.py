@@ -27,7 +27,7 @@ _NEWS = 0.3
 """Weight of the last step in the estimate of a token's seconds."""
 _CALM_STEPS = 64
 """After memory was short less is computed at once; a little more is tried after so many steps without a shortage."""
-_NO_MEMORY = ErrorInfo(
+NO_MEMORY = ErrorInfo(
     Code.OUT_OF_MEMORY,
     "The device has not enough memory for this text, even alone.",
     hint="Shorten the prompt, ask for fewer tokens, or raise SHOAL_GENERATION_BYTES.",
@@ -234,7 +234,7 @@ class Generator:
             self._most_texts = max(1, len(self.texts))
         else:
             self.leave(text)
-            outcome.failed.append((text, _NO_MEMORY))
+            outcome.failed.append((text, NO_MEMORY))
 
     def _settle(
         self,

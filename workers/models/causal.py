@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from torch import Tensor, nn
 
 from wire.canonical import HeadHeader
 from wire.errors import Code, ShoalError
-from wire.jobs import GenerateInputs, Message, Outputs, Sampling, Task, TaskInputs
+from wire.jobs import GenerateInputs, Outputs, Sampling, Task, TaskInputs
 from workers.generation.attention import ATTENTION, STEP, Step
 from workers.generation.cache import KeyValueCache, LayerShape
 from workers.generation.prefixes import Prefixes
+from workers.generation.prompts import Prompts
 from workers.generation.sampling import seed_of
 from workers.generation.step import Layout
 from workers.generation.text import Text
@@ -29,8 +29,6 @@ from workers.models.tokens import TextTokenizer
 from workers.packing.store import PackedAdapters
 
 _SAMPLE = "A shoal is many small fish moving as one, each of which sees its neighbours alone."
-_CHARACTERS_PER_TOKEN = 256
-"""A prompt with more characters for each token of the limit is not even tokenized."""
 
 
 class CausalModel:
@@ -54,10 +52,6 @@ class CausalModel:
         self.device = device
         self.dtype: torch.dtype = next(module.parameters()).dtype
         self._name = name
-        self._templates = tokenizer
-        self._tokenizer = tokenizer.backend_tokenizer
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
         self._end_tokens = end_tokens
         self.cache = KeyValueCache(
             _layer_shapes(module, device),
@@ -73,6 +67,7 @@ class CausalModel:
                 f"The keys and values of one token take {self.cache.token_bytes} bytes, the budget is {cache_bytes}.",
                 hint="Raise SHOAL_GENERATION_BYTES.",
             )
+        self._prompts = Prompts(tokenizer, name=name, max_tokens=self.max_tokens)
         self.prefixes = Prefixes(cache_bytes)
         self.cache.reclaim = self.prefixes.shrink
 
@@ -94,12 +89,7 @@ class CausalModel:
             return self.reader.prepare(task, inputs, head)
         if task is not Task.GENERATE or not isinstance(inputs, GenerateInputs):
             raise ShoalError(Code.TASK_UNSUPPORTED, f"{self._name} does {Task.GENERATE.value}, not {task.value}.")
-        _check_sampling(inputs.sampling)
-        ids = self._prompt(inputs)
-        if not ids:
-            raise ShoalError(Code.INPUT_EMPTY, "The prompt is empty.", param="prompt")
-        if len(ids) >= self.max_tokens:
-            raise self._too_long(f"{len(ids)} tokens")
+        ids = self._prompts.encode(inputs)
         return PreparedInputs(rows=[Row(ids, Task.GENERATE)], tokens=len(ids))
 
     def begin(self, job: str, adapter: str | None, prompt: list[int], sampling: Sampling) -> Text:
@@ -113,8 +103,8 @@ class CausalModel:
             limit=min(sampling.max_tokens or room, room),
             seed=sampling.seed if sampling.seed is not None else seed_of(job),
             end_tokens=self._end_tokens,
-            decode=self._decode,
-            name=self._token_name,
+            decode=self._prompts.decode,
+            name=self._prompts.token_name,
         )
 
     def run(self, layout: Layout, adapters: PackedAdapters) -> Tensor:
@@ -171,49 +161,6 @@ class CausalModel:
         )
         logits: Tensor = found.logits[0]
         return logits
-
-    def _prompt(self, inputs: GenerateInputs) -> list[int]:
-        text = self._render(inputs.messages) if inputs.messages else inputs.prompt
-        if len(text) > self.max_tokens * _CHARACTERS_PER_TOKEN:
-            raise self._too_long(f"{len(text)} characters")
-        # the batch call leaves Python's lock to the device's thread; a template writes special tokens itself
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=not inputs.messages)
-        return list(encoding.ids)
-
-    def _render(self, messages: Sequence[Message]) -> str:
-        if not self._templates.chat_template:
-            raise ShoalError(
-                Code.INVALID_REQUEST,
-                f"{self._name} has no chat template.",
-                param="messages",
-                hint="Send the whole prompt to /v1/completions, or serve a model whose tokenizer has a chat template.",
-            )
-        turns = [
-            {"role": turn.role, "content": turn.content} | ({"name": turn.name} if turn.name else {})
-            for turn in messages
-        ]
-        try:
-            return str(self._templates.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
-            raise ShoalError(
-                Code.INVALID_REQUEST,
-                f"The chat template of {self._name} refuses these messages: {error}.",
-                param="messages",
-            ) from error
-
-    def _too_long(self, size: str) -> ShoalError:
-        return ShoalError(
-            Code.INPUT_TOO_LONG,
-            f"The prompt has {size}, the limit of {self._name} is {self.max_tokens} tokens with at least 1 to make.",
-            param="messages",
-            hint="Shorten the prompt.",
-        )
-
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
-    def _token_name(self, token: int) -> str:
-        return str(self._tokenizer.decode([token], skip_special_tokens=False))
 
 
 @contextlib.contextmanager
@@ -279,10 +226,3 @@ def _layer_shapes(module: nn.Module, device: torch.device) -> list[LayerShape]:
     if not shapes or sorted(shapes) != list(range(len(shapes))):
         raise ShoalError(Code.MODEL_UNLOADABLE, "The model's attention layers cannot keep their keys and values.")
     return [shapes[layer] for layer in range(len(shapes))]
-
-
-def _check_sampling(sampling: Sampling) -> None:
-    if sampling.max_tokens is not None and sampling.max_tokens < 1:
-        raise ShoalError(
-            Code.INVALID_REQUEST, f"max_tokens is {sampling.max_tokens}, the least is 1.", param="max_tokens"
-        )

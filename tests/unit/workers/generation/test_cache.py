@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.generation.cache import KeyValueCache, LayerShape, Lease
+from workers.generation.cache import KeyValueCache, LayerShape, Lease, Slab
 from workers.generation.prefixes import Prefixes
 
 SHAPES = [LayerShape(2, 3, 2), LayerShape(1, 3, 2)]
@@ -130,3 +130,15 @@ def test_a_row_is_at_least_as_wide_as_asked(tokens: int) -> None:
     lease = new_cache(10_000).lease(tokens)
     assert lease is not None
     assert tokens <= lease.slab.width <= max(128, 2 * tokens)
+
+
+def test_a_device_with_less_than_the_budget_says_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = new_cache(10_000)
+
+    def short(*_: object) -> Slab:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(cache, "_allocate", short)
+    assert cache.lease(10) is None
+    monkeypatch.undo()
+    assert cache.lease(10) is not None

@@ -344,3 +344,19 @@ def test_a_tokenizer_without_a_template_says_so(tmp_path: Path) -> None:
     bench.end()
     assert result.error is not None
     assert "has no chat template" in result.error.message
+
+
+def test_a_text_that_finds_no_memory_while_no_other_is_made_is_refused(bench: Bench) -> None:
+    kind = causal(bench.model)
+    lease = kind.cache.lease
+    kind.cache.lease = lambda tokens: None  # type: ignore[method-assign]
+    job = text_job(bench, "fish")
+    bench.submit(job)
+    bench.start_device()
+    (result,) = bench.wait_for(job)
+    assert result.error is not None
+    assert result.error.code is Code.OUT_OF_MEMORY
+    kind.cache.lease = lease  # type: ignore[method-assign]
+    again = text_job(bench, "fish")
+    bench.submit(again)
+    assert bench.wait_for(again)[0].error is None
