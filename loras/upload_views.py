@@ -14,10 +14,12 @@ from django.views.decorators.http import require_GET, require_http_methods
 from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
+from loras.api.attached import take_evaluation
 from loras.page_queries import base_model_ids, page_of
 from loras.page_rows import AdapterPage, VersionRow
 from loras.queries import get_adapter
 from loras.services import answer_question, receive_upload
+from loras.services.uploads import IF_BETTER
 from loras.snippets import curl_of, upload_snippets, usage_snippets
 from loras.uploads.handlers import raise_upload_error
 from loras.uploads.listing import unfinished_uploads
@@ -44,7 +46,8 @@ def upload(request: HttpRequest, principal: Principal) -> HttpResponse:
         name=sent.get("adapter", "").strip(),
         files=files,
         actor=principal.user,
-        promote=sent.get("promote") == "true",
+        promote=_promotion(sent.get("promote", ""), sent.get("if_better", "")),
+        evaluation=take_evaluation(request.FILES),
         message=sent.get("message", "").strip()[:500],
     )
     if not received.created:
@@ -73,6 +76,10 @@ def answer(request: HttpRequest, principal: Principal, team: str, name: str, num
     answer_question(version=version, field=field, value=value, actor=principal.user)
     messages.success(request, f"Thank you. {version} is validated again.")
     return redirect("adapter_detail", team, name)
+
+
+def _promotion(promote: str, if_better: str) -> bool | str:
+    return IF_BETTER if if_better == "true" else promote == "true"
 
 
 def verdict_context(adapter: AdapterPage, version: VersionRow) -> dict[str, object]:

@@ -15,7 +15,7 @@ export class Batch {
     this.transfers = items.map((item) => new FileTransfer({
       item, api, metadata, onChange: () => onChange(this),
       unfinished: unfinished.find((upload) => upload.name === name && upload.path === item.path
-        && upload.sha256 === item.sha256 && upload.length === item.file.size && upload.offset !== null) ?? null,
+        && upload.role === (item.role ?? "adapter") && upload.sha256 === item.sha256 && upload.length === item.file.size && upload.offset !== null) ?? null,
     }));
   }
 
@@ -55,6 +55,7 @@ export class Batch {
       while (queue.length > 0) await queue.shift().run();
     });
     await Promise.all(lanes);
+    await Promise.all(this.transfers.filter((transfer) => transfer.state === "cancelled").map((transfer) => transfer.discard()));
     const done = this.transfers.filter((transfer) => transfer.state === "done");
     return done.length === 0 ? null : this.complete(done.map((transfer) => transfer.id));
   }

@@ -137,16 +137,18 @@ async function upload() {
   verdictPlace.hidden = true;
   try {
     await hashed;
-    const wishes = { message: form.elements.message.value.trim(), promote: form.elements.promote.checked ? "true" : "" };
+    const wishes = { message: form.elements.message.value.trim(), promote: promotion() };
+    const rows = await evaluationItems();
     const known = await findKnown(api, name, mine.kept);
-    if (known?.name === name && !wishes.promote) {
+    if (known?.name === name && !wishes.promote && rows.length === 0) {
       drawKnown(knownPlace, known, name);
       knownPlace.scrollIntoView({ block: "nearest" });
       return;
     }
     const unfinished = await listUnfinished(api);
-    const batch = new Batch({ api, name, items: mine.kept, wishes, unfinished, onChange: () => card.draw() });
+    const batch = new Batch({ api, name, items: [...mine.kept, ...rows], wishes, unfinished, onChange: () => card.draw() });
     card.follow(batch);
+    form.hidden = true;
     if (unfinishedCard) unfinishedCard.hidden = true;
     scrollTo({ top: 0 });
     const version = await batch.run();
@@ -159,14 +161,27 @@ async function upload() {
   } catch (error) {
     card.fail(error);
   } finally {
+    form.hidden = false;
     sendButton.disabled = false;
   }
+}
+
+function promotion() {
+  if (form.elements.if_better.checked) return "if_better";
+  return form.elements.promote.checked ? "true" : "";
+}
+
+// Rows to measure the version on travel beside its files and are none of them.
+async function evaluationItems() {
+  const items = [...form.elements.evaluation.files].map((file) => ({ path: file.name, file, role: "evaluation" }));
+  await hashItems(items, { onRead: () => {}, isStale: () => false });
+  return items;
 }
 
 function start() {
   zone.querySelector(".plain-inputs").classList.add("visually-hidden");
   zone.querySelector(".pick").hidden = false;
-  for (const input of form.querySelectorAll("input[type=file]")) {
+  for (const input of form.querySelectorAll(".plain-inputs input[type=file]")) {
     input.tabIndex = -1;
     input.addEventListener("change", () => input.files.length > 0 && choose(filesOfInput(input)));
   }

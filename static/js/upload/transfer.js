@@ -5,6 +5,7 @@ import { base64, digestOf } from "./sha256.js";
 const CHUNK_BYTES = 4 * 1024 * 1024;
 const CHUNK_TYPE = "application/offset+octet-stream";
 const PAUSES_MS = [1000, 2000, 4000, 8000, 15000, 30000];
+const DISCARD_TRIES = 6;
 const TUS = { "Tus-Resumable": "1.0.0" };
 
 function metadataHeader(pairs) {
@@ -58,8 +59,20 @@ export class FileTransfer {
     this.move("cancelled");
     this.stop.abort();
     this.wake?.();
-    // a writer that was just stopped may still hold it; what stays is given up by the server after a day
-    if (this.url) setTimeout(() => ask("DELETE", this.url, { headers: TUS }).catch(() => {}), 300);
+  }
+
+  // Takes a cancelled file off the server; what cannot be reached now is given up there after a day.
+  async discard() {
+    for (let tries = 0; this.url && tries < DISCARD_TRIES; tries += 1) {
+      try {
+        await ask("DELETE", this.url, { headers: TUS });
+        return;
+      } catch (error) {
+        // the request that was just stopped may still hold it
+        if (error.status !== 423) return;
+        await new Promise((resolve) => { setTimeout(resolve, 500); });
+      }
+    }
   }
 
   move(state, error = null) {
@@ -96,7 +109,7 @@ export class FileTransfer {
   }
 
   async begin() {
-    const described = { ...this.metadata, filename: this.item.path, sha256: this.item.sha256 };
+    const described = { ...this.metadata, filename: this.item.path, sha256: this.item.sha256, role: this.item.role };
     const headers = { ...TUS, "Upload-Length": String(this.size), "Upload-Metadata": metadataHeader(described) };
     const answer = await ask("POST", this.api, { headers, signal: this.stop.signal });
     this.url = answer.getResponseHeader("Location");

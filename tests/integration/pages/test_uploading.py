@@ -116,7 +116,8 @@ def test_pause_resume_and_cancel_work_by_keyboard(person: Page, tmp_path: Path) 
     person.get_by_role("button", name="Cancel all").click()
     expect(person.locator("#progress")).to_be_hidden()
     person.reload()
-    expect(person.locator("#unfinished")).to_have_count(0)
+    expect(person.locator("#upload-form")).to_be_visible()
+    expect(person.locator("#content")).not_to_contain_text("acme/cancelled")
 
 
 def test_an_unfinished_upload_is_discarded(person: Page, tmp_path: Path) -> None:
@@ -125,7 +126,25 @@ def test_an_unfinished_upload_is_discarded(person: Page, tmp_path: Path) -> None
     person.locator("#send").click()
     expect(person.locator("#progress")).to_contain_text("Waiting for the connection")
     person.goto("/upload/")
-    person.get_by_role("button", name="Discard the unfinished upload of acme/left-behind").click()
-    expect(person.locator("#unfinished")).to_be_hidden()
+    row = person.locator("#unfinished li", has_text="acme/left-behind")
+    row.get_by_role("button", name="Discard the unfinished upload of acme/left-behind").click()
+    expect(row).to_have_count(0)
     person.reload()
-    expect(person.locator("#unfinished")).to_have_count(0)
+    expect(person.locator("#upload-form")).to_be_visible()
+    expect(row).to_have_count(0)
+
+
+def test_rows_to_measure_on_travel_beside_the_files(person: Page, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "measured", fill=0.77)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"query": "reset", "positive": "hold the button"}\n' * 2)
+    choose(person, [folder / "adapter_config.json", folder / "adapter_model.safetensors"], "measured")
+    person.get_by_text("Measure it on your own rows").click()
+    person.set_input_files("#evaluation", rows)
+    person.get_by_label("Make it live only if it is better").check()
+    person.locator("#send").click()
+    expect(person.locator("#verdict")).to_contain_text("acme/measured version 1", timeout=60_000)
+    said = person.evaluate(
+        "async () => (await (await fetch('/api/v1/adapters/acme/measured/versions/1/evaluations/')).json()).results"
+    )
+    assert [(row["rows"], row["promote_if_better"]) for row in said] == [(2, True)]
