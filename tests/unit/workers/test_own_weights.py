@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,10 @@ from wire.errors import Code
 from wire.frames import Ensure, Ensured, Evict, Pin
 from wire.jobs import EmbeddingOutputs, Job, Result
 from wire.registry import ModelRecord
+from workers.engine import budget as budget_module
 from workers.engine import model_loader as loader_module
 from workers.engine.memory import Peak
+from workers.engine.works import WaitingRoom
 from workers.models import load_model
 from workers.sources import ARTIFACT_SOURCE, resolve_source, weights_digest
 
@@ -217,6 +220,53 @@ def test_models_take_turns_in_room_for_two_and_every_answer_stays_right(
     assert counts.loads >= 4
     assert counts.evicted
     assert all(one.kind == "model" and one.name and "Made room for" in one.reason for one in counts.evicted)
+
+
+def test_a_cold_model_gets_its_turn_beside_one_that_never_rests(
+    bench: Bench, tuned: Version, tiny_record: ModelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = msgspec.structs.replace(tiny_record, id="other", pinned=False)
+    bench.shelf.set_records([tiny_record, other, tuned.record])
+    limit_models(bench, 2, monkeypatch)
+    running = [bench.job(["fish"], model="other") for _ in range(8)]
+    for job in running:
+        bench.submit(job)
+    bench.wait_for(running[0])
+    cold = tuned.job(bench, ["fish"])
+    bench.submit(cold, tuned.path)
+    limit = time.monotonic() + 60
+    while cold.id not in bench.results:
+        assert time.monotonic() < limit, "it waits for as long as the other has jobs"
+        running = [job for job in running if job.id not in bench.results]
+        while len(running) < 8:
+            running.append(bench.job(["fish"], model="other"))
+            bench.submit(running[-1])
+        time.sleep(0.002)
+    assert bench.results[cold.id].error is None
+    # and those that came meanwhile are served after it
+    assert [result.error for result in bench.wait_for(*running, timeout_s=60)] == [None] * len(running)
+
+
+def test_room_that_jobs_do_not_give_back_is_refused_in_time_and_the_jobs_go_on(
+    bench: Bench, tuned: Version, tiny_record: ModelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_module, "WAIT_S", 0.2)
+    other = msgspec.structs.replace(tiny_record, id="other", pinned=False)
+    bench.shelf.set_records([tiny_record, other, tuned.record])
+    limit_models(bench, 2, monkeypatch)
+    first = bench.job(["fish"], model="other")
+    bench.submit(first)
+    bench.wait_for(first)
+    monkeypatch.setattr(WaitingRoom, "models_in_use", lambda room: {"other"})
+    cold, meanwhile = tuned.job(bench, ["fish"]), bench.job(["fish"], model="other")
+    bench.submit(cold, tuned.path)
+    time.sleep(0.1)
+    bench.submit(meanwhile)
+    refused, served = bench.wait_for(cold, meanwhile)
+    assert refused.error is not None
+    assert refused.error.code is Code.OUT_OF_MEMORY
+    assert "did not become free" in refused.error.message
+    assert served.error is None
 
 
 def test_an_unwanted_load_is_not_made(bench: Bench, tuned: Version, monkeypatch: pytest.MonkeyPatch) -> None:
