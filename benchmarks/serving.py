@@ -2,7 +2,9 @@
 
 ``python -m benchmarks.serving [--seconds 4] [--concurrency 1,8,64,256] [--adapters 32] --json FILE`` measures the same
 texts (8 to 20 words) in process at the best batch size and dtype, before and after the served rows, in the same run.
-Each row has the processor time that a request costs in each process (``cpu_ms``; ``client`` is the load itself).
+Each row has the processor time that a request costs in each process (``cpu_ms``; ``client`` is the load itself), and
+``cpu_ratio``: processor time a text in process over that of all processes, the ratio of the rates where no core idles. It
+says something also on a machine that others use meanwhile, where rates and latencies do not.
 """
 
 from __future__ import annotations
@@ -103,6 +105,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     rps = (facts["in_process_rps"] + again["in_process_rps"]) / 2
     for each in rows:
         each["ratio"] = round(each["rps"] / rps, 3)
+        each["cpu_ratio"] = round(facts["cpu_ms"] / sum(each["cpu_ms"].values()), 3)
     return {
         "in_process_rps": round(rps, 1),
         "direct_p50_ms": round((facts["direct_p50_ms"] + again["direct_p50_ms"]) / 2, 2),
