@@ -30,9 +30,10 @@ class FairShare:
 
     def enter(self, flow: str, waiting: Iterable[str]) -> None:
         """``flow`` begins to wait beside ``waiting``."""
-        floor = min((self.start(other) for other in waiting), default=self._clock)
-        if len(self._ends) >= KEPT_FLOWS:
-            self._ends = {name: end for name, end in self._ends.items() if end > floor}
+        others = set(waiting)
+        floor = min((self.start(other) for other in others), default=self._clock)
+        if len(self._ends) >= KEPT_FLOWS + len(others):
+            self._ends = {name: end for name, end in self._ends.items() if name in others}
         self._ends[flow] = max(self._ends.get(flow, floor), floor)
 
     def charge(self, flow: str, tokens: float) -> None:

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from nats.aio.msg import Msg
+
 from fabric.connection import Connection
 from sidecar.conformance.checks import Check, require
 from sidecar.conformance.player import ANSWER_TIMEOUT_S, WorkerPlayer
 from sidecar.sockets.framing import pack
 from wire import codec, frames, subjects
-from wire.jobs import EmbeddingInputs, EmbeddingOutputs, Job, Result, Task
+from wire.jobs import EmbeddingInputs, EmbeddingOutputs, GenerateOutputs, Job, Result, Task
 from wire.registry import ModelRecord
 
 F = TypeVar("F")
 WORKER = "conformance"
+PARTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,37 @@ async def a_lost_worker_returns_its_jobs(subject: SidecarSubject) -> None:
         _answer(player, jobs)
 
 
+async def parts_are_passed_on_in_order(subject: SidecarSubject) -> None:
+    job_id = ""
+    numbers: list[int] = []
+    complete = asyncio.Event()
+
+    async def take(msg: Msg) -> None:
+        part = codec.decode(msg.data, Result)
+        if part.job != job_id:
+            return
+        numbers.append(part.number)
+        if part.final:
+            complete.set()
+
+    subscription = await subject.connection.subscribe(subjects.reply_filter(WORKER), cb=take)
+    try:
+        async with worker_of(subject) as player:
+            model = await _model(player)
+            player.send(frames.Pull(limit_tokens=100, models=[model.id]))
+            job_id = await _publish(subject, model, 10)
+            await _receive(player, 1)
+            for number in range(PARTS):
+                outputs = GenerateOutputs(text=f"{number} ")
+                part = Result(job=job_id, outputs=outputs, number=number, final=number == PARTS - 1)
+                player.send(frames.Results(results=[part]))
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await complete.wait()
+        require(numbers == list(range(PARTS)), f"the parts 0 to {PARTS - 1} came as {numbers}")
+    finally:
+        await subscription.unsubscribe()
+
+
 async def a_cancelled_job_is_announced(subject: SidecarSubject) -> None:
     async with worker_of(subject) as player:
         model = await _model(player)
@@ -208,5 +242,6 @@ SIDECAR_CHECKS = [
     Check("jobs are sent only while less than the limit was sent", jobs_stay_within_the_credit),
     Check("unstarted jobs named by goodbye run elsewhere", unstarted_jobs_of_a_goodbye_run_elsewhere),
     Check("the jobs of a lost worker are sent again", a_lost_worker_returns_its_jobs),
+    Check("parts of a streamed answer are passed on, each once and in order", parts_are_passed_on_in_order),
     Check("a cancelled job is announced to the worker that has it", a_cancelled_job_is_announced),
 ]

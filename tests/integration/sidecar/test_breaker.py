@@ -72,9 +72,9 @@ async def _refused_in_telemetry(bench: Bench) -> set[str]:
     await bench.connection.flush()
     device = DeviceSample(id="cpu", kind="cpu", name="CPU")
     sample = WorkerSample(
-        worker="w", state=WorkerState.READY, at=0.0, device=device, uptime_s=1.0, busy=0.0, requests=0, tokens=0, rows=0,
-        errors=0, waiting_jobs=0, waiting_tokens=0, batch_rows=[], batch_adapters=[], queue_ms=[], loads=0, evictions=0,
-        process_bytes=None, reserved_bytes=None, models=[], adapters=[],
+        worker="w", state=WorkerState.READY, at=0.0, device=device, uptime_s=1.0, busy=0.0, requests=0, tokens=0,
+        rows=0, errors=0, waiting_jobs=0, waiting_tokens=0, batch_rows=[], batch_adapters=[], queue_ms=[], loads=0,
+        evictions=0, process_bytes=None, reserved_bytes=None, models=[], adapters=[],
     )  # fmt: skip
     worker = await bench.worker(bench.home / "m1.sock")
     worker.player.send(frames.Stats(sample=sample))

@@ -20,7 +20,8 @@ from sidecar.conformance.worker_checks import WORKER_CHECKS
 from sidecar.conformance.worker_stage import WorkerSubject
 from tests.integration.sidecar.artifact_server import ArtifactServer, artifact_server
 from tests.integration.sidecar.conftest import Bench, until
-from wire import codec, subjects
+from tests.integration.sidecar.scripted import embed
+from wire import codec, frames, subjects
 from wire.jobs import (
     ClassifyInputs,
     EmbeddingInputs,
@@ -107,6 +108,27 @@ async def test_one_hot_base_with_many_adapters_uses_all_devices(bench: Bench, we
     assert len(set(vectors.values())) == len(adapters), "each adapter has its own answer, whichever device gave it"
     assert all(one.sample.device.kind == "simulated" for one in samples)
     await bench.expect_empty_queue()
+
+
+async def test_an_idle_worker_takes_over_what_a_busy_one_has_not_begun(bench: Bench) -> None:
+    socket = await bench.sidecar()
+    busy = await bench.worker(socket, worker="busy", answerer=lambda job: None)
+    jobs = [await bench.publish(tokens=50) for _ in range(40)]
+    await until(lambda: len(busy.received) == len(jobs))
+    begun = [job.id for job in busy.received[:10]]
+    busy.player.send(frames.Progress(running=begun))
+    idle = await bench.worker(socket, worker="idle", room_tokens=100_000)
+    await until(lambda: len(idle.received) >= 15)
+    cancelled = [job for frame in busy.frames if isinstance(frame, frames.Cancel) for job in frame.jobs]
+    assert sorted(cancelled) == sorted(job.id for job in idle.received)
+    assert not set(cancelled) & set(begun)
+    for job in idle.received:
+        assert (await bench.answer(job.id)).outputs is not None
+    # What both have had is answered once, whoever is first.
+    busy.player.send(frames.Results(results=[embed(job) for job in busy.received]))
+    await until(lambda: len(bench.answers) == len(jobs))
+    await bench.expect_empty_queue()
+    assert all(len(results) == 1 for results in bench.answers.values())
 
 
 async def test_a_device_that_dies_under_load_costs_no_answer(bench: Bench) -> None:

@@ -71,7 +71,8 @@ async def test_a_machine_with_room_takes_what_the_home_of_a_lane_has_no_room_for
     await bench.answer(await bench.publish(adapter=digest, machines=2))
     lane = subjects.lane_of(digest, 2)
     home, other = sorted(workers, key=lambda one: lane not in home_lanes("model-a", one.worker, {"m1", "m2"}))
-    home.received.clear(), other.received.clear()
+    for worker in workers:
+        worker.received.clear()
     home.answerer = lambda job: None
     jobs = [await bench.publish(adapter=digest, machines=2) for _ in range(40)]
     await bench.connection.publish(subjects.demand("default", "model-a"), codec.encode(Demand(40, 400)))
