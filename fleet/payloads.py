@@ -68,7 +68,8 @@ class Figures(msgspec.Struct, frozen=True):
 
 class Worker(msgspec.Struct, frozen=True):
     """One worker. ``adapters`` is null in a delta that leaves the list as it was. A model that is a version of another
-    team is known by its digest only. ``evicted``: the newest evictions, newest first."""
+    team is known by its digest only. ``evicted``: the newest evictions, newest first. ``batch_rows``
+    and ``batch_adapters`` count the last minute's batches by size: 1, 2, 3 to 4, 5 to 8, … 129 and more."""
 
     id: str
     machine: str
@@ -86,6 +87,8 @@ class Worker(msgspec.Struct, frozen=True):
     adapters: list[Adapter] | None
     evicted: list[Eviction] = []
     budget_bytes: int | None = None
+    batch_rows: list[int] = []
+    batch_adapters: list[int] = []
 
 
 class History(msgspec.Struct, frozen=True):

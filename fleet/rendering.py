@@ -48,6 +48,8 @@ def render_worker(state: WorkerState, *, names: NameBook, teams: frozenset[str])
         adapters=None if adapters is None else [_adapter(row, names, teams) for row in adapters],
         evicted=[_eviction(row, names, teams) for row in reversed(state.evicted)],
         budget_bytes=state.budget_bytes,
+        batch_rows=state.batch_rows,
+        batch_adapters=state.batch_adapters,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.rows import WorkerRow
+from fleet.telemetry.histograms import LABELS
 
 FEED_ROWS = 30
 
@@ -33,6 +34,23 @@ class EvictionRow:
     tier: str
     reason: str
     worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bucket of a histogram; ``share`` of the tallest in per cent."""
+
+    label: str
+    count: int
+    share: float
+
+
+def bars(counts: Sequence[int]) -> list[Bar]:
+    """The bars of a histogram; none of no batches."""
+    tallest = max(counts, default=0)
+    if not tallest:
+        return []
+    return [Bar(label, count, 100 * count / tallest) for label, count in zip(LABELS, counts, strict=False)]
 
 
 def residents_of(row: WorkerRow) -> list[Resident]:

@@ -19,7 +19,7 @@ from fleet.operations import (
     preview_resident,
     resume_worker,
 )
-from fleet.residents import evictions_of, residents_of
+from fleet.residents import bars, evictions_of, residents_of
 from fleet.rows import WorkerRow, find_worker, list_workers
 from fleet.viewers import Viewer, viewer_of
 from wire.errors import ShoalError
@@ -69,6 +69,12 @@ def worker_detail(request: HttpRequest, key: str) -> HttpResponse:
         "effect": preview_drain(row, rows.workers),
         "operator": viewer.operator,
         "residents": residents_of(row),
+        "histograms": (
+            ("Rows in a batch", bars(row.live.batch_rows if row.live else [])),
+            ("Different adapters in a batch", bars(row.live.batch_adapters if row.live else [])),
+        ),
+        "budget_bytes": row.live.budget_bytes if row.live else None,
+        "reserved_bytes": row.live.figures.reserved_bytes if row.live else None,
         "evictions": evictions_of([row]),
         "ranges": RANGES,
         "range": chosen_range(request),

@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from fleet.ids import worker_key
+from fleet.telemetry.histograms import BatchHistogram
 from fleet.telemetry.points import Second, point_second
 from fleet.telemetry.states import FORGET_AFTER_S, MachineState, WorkerState, worker_state
 from wire.jobs import Presence
@@ -25,6 +26,8 @@ class _Tracked:
     received: float
     seconds: OrderedDict[int, Second] = field(default_factory=OrderedDict)
     evicted: deque[Eviction] = field(default_factory=lambda: deque(maxlen=KEPT_EVICTIONS))
+    rows: BatchHistogram = field(default_factory=BatchHistogram)
+    mix: BatchHistogram = field(default_factory=BatchHistogram)
     changed: bool = True
     sent_adapters: list[ResidentAdapter] | None = None
     sent_adapters_at: float = 0.0
@@ -52,6 +55,8 @@ class Intake:
             tracked = self.workers[key] = _Tracked(telemetry, received)
         tracked.telemetry, tracked.received, tracked.changed = telemetry, received, True
         tracked.evicted.extend(row for row in telemetry.sample.evicted[-KEPT_EVICTIONS:] if row not in tracked.evicted)
+        tracked.rows.add(telemetry.sample.batch_rows)
+        tracked.mix.add(telemetry.sample.batch_adapters)
         second = point_second(telemetry.sample.at, received)
         tracked.seconds.setdefault(second, Second(second)).add(telemetry.sample)
         while len(tracked.seconds) > MAX_PENDING_SECONDS:
@@ -73,7 +78,13 @@ class Intake:
     def current_states(self) -> list[WorkerState]:
         """Full state of every worker, with its newest point."""
         return [
-            worker_state(item.telemetry, point=newest.point(), received=item.received, evicted=item.evicted)
+            worker_state(
+                item.telemetry,
+                point=newest.point(),
+                received=item.received,
+                evicted=item.evicted,
+                batches=_batches(item),
+            )
             for item in self.workers.values()
             if (newest := _newest(item)) is not None
         ]
@@ -112,6 +123,7 @@ class Intake:
                     received=item.received,
                     with_adapters=with_adapters,
                     evicted=item.evicted,
+                    batches=_batches(item),
                 )
             )
         return changes
@@ -119,6 +131,10 @@ class Intake:
 
 def _newest(item: _Tracked) -> Second | None:
     return item.seconds[next(reversed(item.seconds))] if item.seconds else None
+
+
+def _batches(item: _Tracked) -> tuple[list[int], list[int]]:
+    return item.rows.counts(), item.mix.counts()
 
 
 def _adapters_due(item: _Tracked, now: float) -> bool:

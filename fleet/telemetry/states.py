@@ -17,7 +17,8 @@ FORGET_AFTER_S = 3600.0
 
 class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """``received`` is the bridge's clock (seconds since the epoch). ``adapters`` is ``None`` in an update
-    that leaves the list as it was; in Redis it is always there. ``evicted`` are the newest evictions, newest last."""
+    that leaves the list as it was; in Redis it is always there. ``evicted`` are the newest evictions, newest last;
+    ``batch_rows`` and ``batch_adapters`` count the last minute's batches by ``histograms.LABELS``."""
 
     machine: str
     worker: str
@@ -35,6 +36,8 @@ class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
     adapters: list[ResidentAdapter] | None = None
     evicted: list[Eviction] = []
     budget_bytes: int | None = None
+    batch_rows: list[int] = []
+    batch_adapters: list[int] = []
 
     @property
     def key(self) -> str:
@@ -66,6 +69,7 @@ def worker_state(
     received: float,
     with_adapters: bool = True,
     evicted: Sequence[Eviction] = (),
+    batches: tuple[list[int], list[int]] = ([], []),
 ) -> WorkerState:
     """The state that ``telemetry`` speaks of."""
     sample = telemetry.sample
@@ -86,4 +90,6 @@ def worker_state(
         adapters=sample.adapters if with_adapters else None,
         evicted=list(evicted),
         budget_bytes=sample.budget_bytes,
+        batch_rows=batches[0],
+        batch_adapters=batches[1],
     )

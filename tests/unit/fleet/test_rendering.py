@@ -6,6 +6,7 @@ import time
 
 from fleet.naming import NameBook
 from fleet.rendering import digests_of, render_worker
+from fleet.residents import bars
 from fleet.telemetry.intake import Intake
 from tests.unit.fleet.samples import telemetry
 from wire.codec import encode_json
@@ -59,3 +60,15 @@ def test_evictions_kept_of_one_worker_are_bounded() -> None:
     (state,) = intake.current_states()
     assert len(state.evicted) == 50
     assert state.evicted[-1].digest == "4-39"
+
+
+def test_batches_of_the_last_minute_by_size() -> None:
+    now, intake = time.time(), Intake()
+    for second in range(70):
+        spoken = telemetry(worker="cpu", at=now + second, batch_rows=[1, 64, 65, 500, 0], batch_adapters=[3])
+        intake.add_telemetry(spoken, received=now + second)
+    (state,) = intake.current_states()
+    assert state.batch_rows == [60, 0, 0, 0, 0, 0, 60, 60, 60]
+    assert state.batch_adapters == [0, 0, 60, 0, 0, 0, 0, 0, 0]
+    assert [(bar.label, bar.share) for bar in bars(state.batch_adapters) if bar.count] == [("3–4", 100.0)]
+    assert bars([]) == []
