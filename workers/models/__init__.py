@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import torch
 
 from wire.registry import ModelRecord
+from workers.bundles import scratch_folder
 from workers.merging import apply_artifact
 from workers.models.causal import CausalModel, load_causal_model
 from workers.models.encoder import Encoder, load_encoder
@@ -29,8 +29,8 @@ def load_model(record: ModelRecord, *, options: ModelOptions, artifact: Path | N
     is not the record's (an empty one is not checked); what reading an artifact raises.
     """
     device = torch.device(options.device)
-    with tempfile.TemporaryDirectory(dir=options.scratch, prefix="model-") as scratch:
-        kind = _load_kind(record, open_folder(open_model(record, artifact, Path(scratch))), options, device)
+    with scratch_folder(options.scratch) as scratch:
+        kind = _load_kind(record, open_folder(open_model(record, artifact, scratch)), options, device)
     if artifact is not None and record.source != ARTIFACT_SOURCE:
         merge_version(record, kind, read_artifact(artifact, expected_digest=record.artifact), device)
     if isinstance(kind, Encoder):

@@ -71,6 +71,16 @@ def test_damaged_missing_and_undelivered_files_are_told_apart(
     assert gone.value.info.code is Code.ARTIFACT_UNAVAILABLE
 
 
+def test_no_room_for_the_small_files_is_told_with_the_place_and_may_pass(tmp_path: Path, folder: Path) -> None:
+    path = write_bundle(tmp_path, folder)
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(ShoalError, match="small files") as raised:
+        unpack_bundle(path, blocked, digest=path.stem)
+    assert raised.value.info.code is Code.OUT_OF_MEMORY
+    assert str(blocked) in raised.value.info.message
+
+
 def test_what_a_killed_worker_left_is_removed_by_the_next_load(tmp_path: Path) -> None:
     left, own = tmp_path / "shoal-model-999999999-abc", tmp_path / "shoal-model-1-abc"
     for folder in (left, own):
