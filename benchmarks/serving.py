@@ -3,8 +3,8 @@
 ``python -m benchmarks.serving [--seconds 4] [--concurrency 1,8,64,256] [--adapters 32] --json FILE`` measures the same
 texts (8 to 20 words) in process at the best batch size and dtype, before and after the served rows, in the same run.
 Each row has the processor time that a request costs in each process (``cpu_ms``; ``client`` is the load itself), and
-``cpu_ratio``: processor time a text in process over that of all processes, which is the ratio of the rates where no core
-idles. It says something also on a machine that others use meanwhile, where rates and latencies do not.
+``cpu_ratio``: processor time a text in process over that of all processes, which is the ratio of the rates where no
+core idles. It says something also on a machine that others use meanwhile, where rates and latencies do not.
 """
 
 from __future__ import annotations
