@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,11 +73,11 @@ def test_tiny_llama(tmp_path: Path) -> None:
 def test_a_checkpoint_with_a_head_does_what_its_head_does(tmp_path: Path) -> None:
     from transformers import RobertaConfig, RobertaForSequenceClassification
 
-    config = RobertaConfig(
-        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-        max_position_embeddings=66, num_labels=1,
-    )  # fmt: skip
-    RobertaForSequenceClassification(config).save_pretrained(tmp_path)
+    sizes: dict[str, Any] = {
+        "vocab_size": 50, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "max_position_embeddings": 66, "num_labels": 1,
+    }  # fmt: skip
+    RobertaForSequenceClassification(RobertaConfig(**sizes)).save_pretrained(tmp_path)
     manifest = make_manifest("tiny/cross-encoder", f"path:{tmp_path}")
     assert manifest.tasks == [Task.RERANK, Task.CLASSIFY]
     assert (manifest.dimension, manifest.max_tokens) == (None, 64)
