@@ -14,7 +14,7 @@ from controlplane.events.services import record_event
 from loras.models import Upload
 from loras.uploads import parts
 from loras.uploads.quotas import size_words
-from wire.errors import ShoalError
+from wire.errors import Code, ShoalError
 
 log = structlog.get_logger("loras.uploads")
 
@@ -47,7 +47,7 @@ def _give_up(upload: Upload, limit: datetime) -> int:
             with parts.locked_part(upload.pk):
                 return _expire(upload, limit)
     except ShoalError as error:
-        if error.info.retryable or error.code.value == "upload_locked":
+        if error.code is Code.UPLOAD_LOCKED:
             # a byte comes this moment
             return 0
     return _expire(upload, limit)
@@ -78,7 +78,8 @@ def _remove_strays() -> None:
         if path.suffix == ".part" and path.stem in known:
             continue
         try:
-            if path.stat().st_mtime < limit:
+            # a link that a completion has just made has the age of its bytes, but a fresh change time
+            if path.stat().st_ctime < limit:
                 path.unlink()
         except FileNotFoundError:
             continue
