@@ -11,7 +11,7 @@ import msgspec
 import nats.errors
 import structlog
 from nats.aio.msg import Msg
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NotFoundError
 
 from sidecar import metrics
 from sidecar.broker.link import Link
@@ -125,11 +125,18 @@ class Undertaker:
         What a consumer has passed (``delivered``) and neither waits for an acknowledgement nor left the stream was
         given up by the server. While some deliveries are still out this cannot be told apart, so a later look does it.
         """
-        for consumer in await self._link.js.consumers_info(subjects.WORK_STREAM):
-            if consumer.num_ack_pending or consumer.delivered is None or not consumer.config.filter_subject:
+        for source in await self._link.waiting():
+            subject = subjects.work(source.pool, source.model, source.lane)
+            try:
+                consumer = await self._link.js.consumer_info(
+                    subjects.WORK_STREAM, subjects.work_consumer(source.pool, source.model, source.lane)
+                )
+            except NotFoundError:
+                continue  # Nobody asked for it yet, so nothing was given up.
+            if consumer.num_ack_pending or consumer.delivered is None:
                 continue
             sequence = 0
-            while found := await self._get({"seq": sequence + 1, "next_by_subj": consumer.config.filter_subject}):
+            while found := await self._get({"seq": sequence + 1, "next_by_subj": subject}):
                 sequence = int(found["seq"])
                 if sequence > consumer.delivered.stream_seq:
                     break

@@ -22,7 +22,7 @@ from fabric.connection import Connection
 from fabric.topology import QueueSettings, TopologyConflict, delete_consumer, ensure_consumer, ensure_streams
 from sidecar.broker.clock import ServerClock
 from wire import codec
-from wire.subjects import LANE, WORK_STREAM, decode_token, pool_work
+from wire.subjects import LANE, WORK_STREAM, WORK_SUBJECTS, decode_token, pool_work
 
 log = structlog.get_logger(__name__)
 
@@ -112,18 +112,18 @@ class Link:
         """Remove the consumer of ``source``."""
         await delete_consumer(self.js, source.pool, source.model, source.lane)
 
-    async def waiting(self, pool: str) -> dict[Source, int]:
-        """Messages in the stream for each (model, lane) of ``pool``, those included that a machine works at.
+    async def waiting(self, pool: str = "") -> dict[Source, int]:
+        """Messages in the stream for each (model, lane) of ``pool`` (or of all), also those that a machine works at.
 
         One question for all models: a registry of thousands costs no more than one of three.
         """
-        request = codec.encode_json({"subjects_filter": pool_work(pool)})
+        request = codec.encode_json({"subjects_filter": pool_work(pool) if pool else WORK_SUBJECTS})
         response = await self.connection.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", request, timeout=5)
         state = codec.decode_json(response.data, _StreamInfo).state
         found = {}
         for subject, count in (state.subjects or {}).items():
-            _, _, model, lane = subject.split(".", 3)
-            found[Source(pool, decode_token(model), lane)] = count
+            _, of_pool, model, lane = subject.split(".", 3)
+            found[Source(decode_token(of_pool), decode_token(model), lane)] = count
         return found
 
     async def run(self) -> None:
