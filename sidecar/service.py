@@ -101,6 +101,7 @@ class _Stages:
             self._appetite,
             self._deliver,
             self._home_lanes,
+            self._desk.jobs_of,
             removed,
             expires_s=settings.pull_expires_s,
             stall_s=settings.stall_s,

@@ -31,6 +31,7 @@ COLD_EXPIRES_S = 1.0
 ROTATE_EXPIRES_S = 1.0
 WEIGHT_DECAY = 0.8
 COLD_SHARE = 8
+COLD_JOBS = 32
 # A subscription costs little, but a registry has thousands of versions and each is cold most of the time.
 IDLE_S = 60.0
 
@@ -46,7 +47,8 @@ class Appetite:
 
 
 class Puller:
-    """Stage that opens pull requests for the models of a pool. ``home`` gives the home lanes of a model."""
+    """Stage that opens pull requests for the models of a pool. ``home`` gives the home lanes of a model, ``held``
+    how many of its jobs are here."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Puller:
         appetite: Callable[[], Appetite],
         deliver: Deliver,
         home: Callable[[str], frozenset[str]],
+        held: Callable[[str], int],
         removed: RemovedModels,
         *,
         expires_s: float,
@@ -66,6 +69,7 @@ class Puller:
         self._appetite = appetite
         self._deliver = deliver
         self._home = home
+        self._held = held
         self._removed = removed
         self._expires_s = expires_s
         self._stall_s = stall_s
@@ -172,7 +176,7 @@ class Puller:
         if wanted > 0 and now >= self._look_due and self._looking is None and self._link.ready:
             self._look_due = now + LOOK_S
             # A server that is slow to answer must not keep the open asks waiting.
-            self._looking = asyncio.create_task(self._look(appetite.servable & self._models, wanted))
+            self._looking = asyncio.create_task(self._look(appetite.servable & self._models, resident, wanted))
 
     async def _ask_home(self, home: Iterable[Source], wanted: int) -> None:
         weights = {source: self._stream(source).weight for source in home}
@@ -188,7 +192,7 @@ class Puller:
                 await stream.ask(ask, expires_s)
                 free -= ask
 
-    async def _look(self, servable: frozenset[str], wanted: int) -> None:
+    async def _look(self, servable: frozenset[str], resident: frozenset[str], wanted: int) -> None:
         """Ask for what waits where this machine has no open ask, and see to what waits for nobody."""
         try:
             waiting = await self._link.waiting(self._pool)
@@ -202,6 +206,11 @@ class Puller:
                 continue
             # One job at least, even beyond the room: the bound on how long a cold source can be kept waiting.
             free = max(1, min(wanted - self._awaited, self._max_ask_jobs))
+            if source.model not in resident:
+                # What waits here for a model to load takes the room of models that are there.
+                free = min(free, COLD_JOBS - self._held(source.model))
+            if free <= 0:
+                continue
             await self._stream(source).ask(min(free, waiting[source]), COLD_EXPIRES_S, wait=False)
             # There may be more than fits now, and its home may have no room for it.
             self._look_due = self._now() + COURTESY_S

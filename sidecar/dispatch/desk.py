@@ -78,6 +78,10 @@ class Desk:
         """Whether this very job is still to be answered."""
         return self.held.get(held.job.id) is held
 
+    def jobs_of(self, model: str) -> int:
+        """How many jobs of ``model`` are held."""
+        return sum(held.job.model == model for held in self.held.values())
+
     def wait(self, held: HeldJob) -> None:
         """Put a job that can run into the local queue, at its place by arrival."""
         held.stage = Stage.WAITING

@@ -7,8 +7,10 @@ import statistics
 import time
 
 from fabric.payloads import put_payload
+from sidecar.broker.puller import COLD_JOBS
 from tests.integration.sidecar.conftest import Bench, until
-from wire import codec, subjects
+from tests.integration.sidecar.scripted import embed
+from wire import codec, frames, subjects
 from wire.jobs import Demand, EmbeddingInputs, InputsReference
 
 
@@ -68,6 +70,27 @@ async def test_a_model_no_worker_holds_is_pulled_when_it_is_wanted(bench: Bench)
     job_id = await bench.publish(model="model-b")
     assert (await bench.answer(job_id, 5)).outputs is not None
     assert worker.received[0].model == "model-b"
+
+
+async def test_a_crowd_for_a_model_that_loads_leaves_the_room_to_models_that_are_there(bench: Bench) -> None:
+    await bench.put_model("model-b")
+    worker = await bench.worker(
+        await bench.sidecar(), room_tokens=1000, answerer=lambda job: embed(job) if job.model == "model-a" else None
+    )
+    await bench.answer(await bench.publish())
+    cold = [await bench.publish(model="model-b") for _ in range(400)]
+    await bench.connection.publish(subjects.demand("default", "model-b"), codec.encode(Demand(400, 4000)))
+    await until(lambda: any(job.model == "model-b" for job in worker.received))
+    jobs = [await bench.publish() for _ in range(200)]
+    await until(lambda: all(job in bench.answers for job in jobs), 10)
+    await asyncio.sleep(1.2)
+    assert sum(job.model == "model-b" for job in worker.received) <= COLD_JOBS
+    worker.models, worker.answerer = ["model-a", "model-b"], embed
+    for job in [one for one in worker.received if one.model == "model-b"]:
+        worker.player.send(frames.Results(results=[embed(job)]))
+        worker.limit_tokens += 10
+    worker.pull()
+    await until(lambda: all(job in bench.answers for job in cold), 10)
 
 
 async def test_single_jobs_are_delivered_at_once(bench: Bench) -> None:
