@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.tiny_models import write_encoder
-from benchmarks.worker_end import WorkerEnd, embedding_job, percentile
+from benchmarks.worker_end import WorkerEnd, embedding_job, end_workers_on_sigterm, percentile
 from wire.jobs import Task
 from wire.registry import ModelRecord
 
@@ -145,6 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--clients", type=int, default=2)
     options = parser.parse_args(arguments)
+    end_workers_on_sigterm()
     os.environ.setdefault("SHOAL_DTYPE", "float32")
     mix = zipf_mix(options.requests)
     with tempfile.TemporaryDirectory() as folder:

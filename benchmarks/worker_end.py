@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +28,11 @@ _decoder = msgspec.msgpack.Decoder(WorkerFrame)
 _START_S = 120.0
 _ANSWER_S = 120.0
 _POLL_S = 0.5
+
+
+def end_workers_on_sigterm() -> None:
+    """Leave the ``with`` blocks of this process when it is told to stop, so that no worker outlives it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class WorkerEnd:

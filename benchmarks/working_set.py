@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import save
 
 from benchmarks.multi_lora import PROSE, SOURCE
-from benchmarks.worker_end import WorkerEnd, embedding_job, percentile
+from benchmarks.worker_end import WorkerEnd, embedding_job, end_workers_on_sigterm, percentile
 from wire.canonical import FORMAT, METADATA_KEY, SUFFIX_A, SUFFIX_B, CanonicalHeader, ModuleHeader
 from wire.codec import encode_json
 from wire.jobs import Task
@@ -129,6 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=600, help="for each ratio")
     parser.add_argument("--clients", type=int, default=16)
     options = parser.parse_args(arguments)
+    end_workers_on_sigterm()
     os.environ.setdefault("SHOAL_DTYPE", "float32")
     record = ModelRecord(MODEL, "", SOURCE, [Task.EMBEDDINGS], "default", 256, 384, 0)
     rows = []

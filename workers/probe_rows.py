@@ -117,7 +117,8 @@ def _effect(request: ProbeRequest, measured: Measured, noise: float) -> Row:
         what = f"none, as the weights say: largest difference {kind} {measured.effect:.1e}"
         return _row(_EFFECT, Outcome.PASS, Finding.OK, what)
     if measured.effect > noise:
-        return _row(_EFFECT, Outcome.PASS, Finding.OK, f"the output differs {kind} by up to {measured.effect:.1e}")
+        from_what = "from the base's" if measured.from_base else kind
+        return _row(_EFFECT, Outcome.PASS, Finding.OK, f"the output differs {from_what} by up to {measured.effect:.1e}")
     same = "The output equals the base's" if measured.from_base else "The scores are the same for every text"
     what = f"{same}: largest difference {measured.effect:.1e} (noise {noise:.1e}), in the reference too."
     todo = "Check that training ran and that the trained weights were saved."
