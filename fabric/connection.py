@@ -101,18 +101,23 @@ async def connect(url: str, *, name: str) -> Connection:
     ``OutboundBufferLimitError``. A peer that stops answering is noticed within 15 s.
     """
     client = Connection(name)
-    await client.connect(
-        servers=[part.strip() for part in url.split(",")],
-        name=name,
-        max_reconnect_attempts=-1,
-        # nats-py declares int but only compares and sleeps.
-        reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
-        ping_interval=PING_INTERVAL_S,
-        max_outstanding_pings=MAX_OUTSTANDING_PINGS,
-        pending_size=PENDING_BYTES,
-        error_cb=client.log_error,
-        disconnected_cb=client.log_disconnect,
-        reconnected_cb=client.tell_reconnect,
-        closed_cb=client.log_closed,
-    )
+    try:
+        await client.connect(
+            servers=[part.strip() for part in url.split(",")],
+            name=name,
+            max_reconnect_attempts=-1,
+            # nats-py declares int but only compares and sleeps.
+            reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=MAX_OUTSTANDING_PINGS,
+            pending_size=PENDING_BYTES,
+            error_cb=client.log_error,
+            disconnected_cb=client.log_disconnect,
+            reconnected_cb=client.tell_reconnect,
+            closed_cb=client.log_closed,
+        )
+    except BaseException:
+        # Whoever gave up waiting has no client to close.
+        await client.close()
+        raise
     return client

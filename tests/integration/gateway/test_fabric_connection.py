@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from nats.errors import Error
 
-from fabric.connection import Connection
+from fabric.connection import Connection, connect
+from tests.servers import free_port
 
 
 async def test_a_server_that_accepts_and_says_nothing_costs_no_sockets() -> None:
@@ -37,3 +38,24 @@ async def test_a_server_that_accepts_and_says_nothing_costs_no_sockets() -> None
     server.close()
     assert accepted >= 1
     assert closed == accepted
+
+
+async def test_giving_up_leaves_nothing_behind() -> None:
+    """With no server, with one that accepts and says nothing; unclosed sockets and tasks would be warnings here."""
+    heard: list[bytes] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read())
+        writer.close()
+
+    before = asyncio.all_tasks()
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    for address in (f"nats://127.0.0.1:{free_port()}", f"nats://127.0.0.1:{port}"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.4):
+                await connect(address, name="test")
+    server.close()
+    await asyncio.sleep(0.1)
+    assert heard == [b""]
+    assert asyncio.all_tasks() == before
