@@ -153,7 +153,10 @@ class Shelf:
             return parked is not None and (record.pinned or parked.awaited)
 
     def artifact_path(self, record: ModelRecord) -> Path | None:
-        """Where the sidecar put the file of a version, as the newest job or order that waits for it says."""
+        """Where the sidecar put the file of a version, as the newest job or order that waits for it says. A base
+        model has none: the files of its jobs are those of their adapters."""
+        if record.artifact is None:
+            return None
         with self._lock:
             parked = self._parked.get(record.id, Parked())
             paths = [work.artifact_path for work in parked.works if not work.gone and work.artifact_path is not None]

@@ -31,7 +31,7 @@ def load_model(record: ModelRecord, *, options: ModelOptions, artifact: Path | N
     device = torch.device(options.device)
     with scratch_folder(options.scratch) as scratch:
         kind = _load_kind(record, open_folder(open_model(record, artifact, scratch)), options, device)
-    if artifact is not None and record.source != ARTIFACT_SOURCE:
+    if record.artifact is not None and artifact is not None and record.source != ARTIFACT_SOURCE:
         merge_version(record, kind, read_artifact(artifact, expected_digest=record.artifact), device)
     if isinstance(kind, Encoder):
         # last, so that merged weights are rounded once

@@ -17,6 +17,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.artifacts import random_adapter
 from tests.unit.workers.bench import Bench
 from tests.unit.workers.conftest import write_tiny_bert
 from tests.unit.workers.versions import canonical_of, write_bundle, write_canonical
@@ -131,6 +132,24 @@ def test_a_version_is_loaded_on_its_first_job_and_answers_with_its_own_weights(
     assert (told.version, told.tier, told.pinned, told.hits) == (version.record.id, "device", False, 1)
     assert told.loaded is not None
     assert told.dtype == "float32"
+
+
+def test_a_base_model_that_loads_for_a_job_of_an_adapter_stays_the_base_model(
+    bench: Bench, tiny_record: ModelRecord, tmp_path: Path
+) -> None:
+    other = msgspec.structs.replace(tiny_record, id="other", pinned=False)
+    bench.shelf.set_records([tiny_record, other])
+    ranks = {"encoder.layer.0.attention.self.query": 4, "encoder.layer.1.output.dense": 4}
+    one = random_adapter(bench.model.adapters.shapes, ranks, seed=3, strength=4.0)
+    first = bench.job(["fish"], model="other", adapter=one.digest)
+    bench.submit(first, one.write_canonical(tmp_path))
+    plain, after = bench.job(["fish"]), bench.job(["fish"], model="other")
+    bench.submit(plain)
+    adapted, expected = bench.wait_for(first, plain)
+    bench.submit(after)
+    (found,) = bench.wait_for(after)
+    np.testing.assert_allclose(vectors(found), vectors(expected), atol=1e-6)
+    assert float(np.abs(vectors(adapted) - vectors(expected)).max()) > 1e-3
 
 
 def test_twenty_first_jobs_of_a_cold_version_cause_one_load(
