@@ -76,6 +76,11 @@ class ScriptedWorker:
         self._task = asyncio.create_task(self._read())
         return self
 
+    @property
+    def settled(self) -> bool:
+        """Whether it has said all that it says of the batches it got."""
+        return not self._answers
+
     def pull(self) -> None:
         self.player.send(frames.Pull(limit_tokens=self.limit_tokens, models=self.models, adapters=self.adapters))
 

@@ -114,7 +114,7 @@ async def test_an_idle_worker_takes_over_what_a_busy_one_has_not_begun(bench: Be
     socket = await bench.sidecar()
     busy = await bench.worker(socket, worker="busy", answerer=lambda job: None)
     jobs = [await bench.publish(tokens=50) for _ in range(40)]
-    await until(lambda: len(busy.received) == len(jobs))
+    await until(lambda: len(busy.received) == len(jobs) and busy.settled)
     begun = [job.id for job in busy.received[:10]]
     busy.player.send(frames.Progress(running=begun))
     idle = await bench.worker(socket, worker="idle", room_tokens=100_000)
