@@ -45,7 +45,7 @@ class Environment(ProcessSettings, QueueEnvironment):
     quota_versions: int = Field(500, validation_alias="SHOAL_QUOTA_VERSIONS", gt=0)
     quota_uploads: int = Field(200, validation_alias="SHOAL_QUOTA_UPLOADS", gt=0)
     upload_expires_s: float = Field(24 * 3600.0, validation_alias="SHOAL_UPLOAD_EXPIRES_S", gt=0)
-    validation_timeout_s: float = Field(60.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
+    validation_timeout_s: float = Field(120.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
     validation_memory_bytes: int = Field(4 * 1024**3, validation_alias="SHOAL_VALIDATION_MEMORY_BYTES", gt=0)
     # 0 stands for what the time limit asks for; read ``sweep_after_s``
     chosen_sweep_after_s: float = Field(0.0, validation_alias="SHOAL_SWEEP_AFTER_S", ge=0)
@@ -82,7 +82,7 @@ class Environment(ProcessSettings, QueueEnvironment):
     @property
     def sweep_after_s(self) -> float:
         """Age at which the sweeper takes a claimed validation to be dead: it ends by itself well before."""
-        return self.chosen_sweep_after_s or 2 * self.validation_timeout_s + SWEEP_MARGIN_S
+        return self.chosen_sweep_after_s or 1.25 * self.validation_timeout_s + SWEEP_MARGIN_S
 
     @property
     def hosts(self) -> list[str]:

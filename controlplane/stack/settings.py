@@ -25,7 +25,7 @@ class StackSettings(ProcessSettings):
     machine_key: str = Field(default="", validation_alias="SHOAL_MACHINE_KEY")
     devices: str = Field(default="auto", validation_alias="SHOAL_DEVICES")
     # the warm probe keeps to the limits that validations have
-    validation_timeout_s: float = Field(default=60.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
+    validation_timeout_s: float = Field(default=120.0, validation_alias="SHOAL_VALIDATION_TIMEOUT_S", gt=0)
     validation_memory_bytes: int = Field(default=4 * 1024**3, validation_alias="SHOAL_VALIDATION_MEMORY_BYTES", gt=0)
     boot_timeout_s: float = Field(default=180.0, validation_alias="SHOAL_BOOT_TIMEOUT_S", gt=0)
 
