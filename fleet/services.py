@@ -42,6 +42,12 @@ def register_base_model(
     MODEL_UNLOADABLE with the child's last line, CONFLICT when ready versions exist for other weights of this id.
     """
     manifest = read_manifest(source=source, model_id=model_id)
+    return store_base_model(manifest, pool=pool, pinned=pinned, actor=actor)
+
+
+def store_base_model(manifest: Manifest, *, pool: str, pinned: bool, actor: User | None = None) -> Registered:
+    """Store a manifest that was made and tell the data plane. Raises ``ShoalError(CONFLICT)``."""
+    source, model_id = manifest.source, manifest.id
     values: dict[str, Any] = {
         "source": source,
         "pool": pool,
