@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.members import add_member, change_role, create_team, remove_member
-from controlplane.accounts.models import Membership, Team
+from controlplane.accounts.models import ApiKey, Membership, Team
 from controlplane.accounts.principal import Principal, allows
 from controlplane.pages import page, refusal_text
 from wire.errors import Code, ShoalError
@@ -67,6 +67,18 @@ def change_member(request: HttpRequest, principal: Principal, name: str) -> Http
     else:
         messages.success(request, done)
     return redirect("teams") if leaving else redirect("team", name)
+
+
+@require_GET
+@page
+def ask_removal(request: HttpRequest, principal: Principal, name: str, username: str) -> HttpResponse:
+    """Asks before a person leaves or is taken out, with what that costs them; the form posts to ``change_member``."""
+    leaving = principal.user is not None and principal.user.get_username() == username
+    found = principal.team(name, Scope.READ if leaving else Scope.ADMIN)
+    leaver = get_object_or_404(found.memberships.select_related("user"), user__username=username)
+    keys = ApiKey.objects.usable().filter(team=found, created_by=leaver.user).count()
+    shown = {"section": "teams", "team": found, "member": leaver, "leaving": leaving, "keys": keys}
+    return render(request, "accounts/remove_member.html", shown)
 
 
 def _change(team: Team, username: str, role: str, new: bool, principal: Principal) -> str:

@@ -17,5 +17,6 @@ urlpatterns = [
     path("teams/", team_views.teams, name="teams"),
     path("teams/<str:name>/", team_views.team, name="team"),
     path("teams/<str:name>/people/", team_views.change_member, name="change_member"),
+    path("teams/<str:name>/people/<str:username>/remove/", team_views.ask_removal, name="remove_member"),
     path("keys/<int:key_id>/revoke/", views.revoke_key, name="revoke_key"),
 ]

@@ -130,6 +130,13 @@ def test_people_pages(shop: Shop) -> None:
     other = signed_in("max")
     assert "Add a person" not in text(other, "/teams/acme/")
     assert other.post("/teams/acme/people/", {"user": "ada", "role": "viewer"}).status_code == 403
+    issue_api_key(team=shop.team, name="of max", scopes=[Scope.READ], actor=max_)
+    asked = text(other, "/teams/acme/people/max/remove/")
+    assert "Leave acme?" in asked
+    assert "1 key made in it is revoked" in asked
+    assert "Remove max from acme?" in text(owner, "/teams/acme/people/max/remove/")
+    assert other.get("/teams/acme/people/ada/remove/").status_code == 403
+    assert owner.get("/teams/acme/people/nobody/remove/").status_code == 404
     assert "max left acme" in text(other, "/teams/acme/people/", {"user": "max", "role": "none"})
     assert other.get("/teams/acme/").status_code == 404
     assert "The team solo is yours" in text(other, "/teams/", {"name": "solo"})
