@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from loras import alias_views, event_views, lifecycle_views, metrics_views, playground_views, upload_views, views
+from loras import (
+    alias_views,
+    event_views,
+    find_views,
+    lifecycle_views,
+    metrics_views,
+    playground_views,
+    upload_views,
+    views,
+)
 
 _ADAPTER = "adapters/<str:team>/<str:name>/"
 
@@ -33,6 +42,7 @@ urlpatterns = [
         )
         for verb in lifecycle_views.ACTS
     ),
+    path("find/", find_views.find, name="find"),
     path("events/", event_views.feed, name="events"),
     path("deleted/", lifecycle_views.deleted, name="deleted_adapters"),
     path(f"{_ADAPTER}move/", alias_views.move, name="move_alias"),

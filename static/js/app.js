@@ -1,6 +1,7 @@
 // Loaded by every page.
 import { startBehaviour } from "./behaviour.js";
 import { startCopy } from "./copy.js";
+import { startPalette } from "./palette.js";
 import { startTheme } from "./theme.js";
 import { startTimes } from "./times.js";
 import { startToasts } from "./toasts.js";
@@ -10,3 +11,4 @@ startToasts();
 startCopy();
 startTimes();
 startBehaviour();
+startPalette();

@@ -1,4 +1,5 @@
 // Small behaviours that many pages share, all by data attributes and delegation, none needed to use the page.
+import { showDialog } from "./dialogs.js";
 
 function startMenus() {
   document.addEventListener("click", (event) => {
@@ -24,24 +25,7 @@ async function openDialog(link) {
     location.assign(link.href);
     return;
   }
-  const dialog = document.createElement("dialog");
-  dialog.className = "dialog";
-  dialog.append(document.importNode(form, true));
-  dialog.setAttribute("aria-labelledby", "dialog-title");
-  document.body.append(dialog);
-  dialog.addEventListener("close", () => {
-    dialog.remove();
-    link.focus();
-  });
-  dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) dialog.close();
-    const cancel = event.target.closest("[data-dialog-cancel]");
-    if (cancel) {
-      event.preventDefault();
-      dialog.close();
-    }
-  });
-  dialog.showModal();
+  showDialog("", form.querySelector("#dialog-title").textContent, document.importNode(form, true));
 }
 
 function startDialogs() {
