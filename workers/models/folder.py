@@ -83,6 +83,10 @@ def open_folder(path: Path) -> ModelFolder:
     if (path / "config.json").exists():
         return ModelFolder(path)
     files = sorted(file.name for file in path.glob("*.gguf"))
+    if files:
+        from workers.models.gguf_files import read_gguf_quickly
+
+        read_gguf_quickly()
     if len(files) > 1:
         raise _unloadable(f"{path} has {len(files)} GGUF files ({', '.join(files[:3])}); one was expected")
     return ModelFolder(path, files[0] if files else None)
