@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,15 @@ class ModelLine:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedLine:
+    """A version that the worker's machine refuses for now. ``name`` is empty for another team's."""
+
+    digest: str
+    name: str
+    until: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """Everything a card shows. ``key`` is empty in the blank one that the script clones."""
 
@@ -83,6 +93,7 @@ class Card:
     models: list[ModelLine]
     adapters: list[AdapterLine]
     adapters_in_all: int
+    refused: list[RefusedLine]
 
     @property
     def heated(self) -> bool:
@@ -117,10 +128,11 @@ def make_card(row: WorkerRow, *, now: float, adapters: int | None = CARD_ADAPTER
         stale=row.stale,
         last_seen=age(row.last_seen_s),
         uptime=duration(live.uptime_s if live else None),
-        figures=make_figures(live.figures if live else None, row.device),
+        figures=make_figures(live.figures if live else None, row.device, live.budget_bytes if live else None),
         models=[_model(model) for model in live.models] if live else [],
         adapters=[_adapter(item, now) for item in lines[:adapters]],
         adapters_in_all=len(lines),
+        refused=[_refused(item) for item in live.refused if item.until > now] if live else [],
     )
 
 
@@ -129,11 +141,11 @@ def blank_card() -> Card:
     device = DeviceSample(id="", kind="", name="")
     return Card(
         key="", title="", pool="", kind="", device="", note="", badge=look_of("stale"), stale=True, last_seen=UNKNOWN,
-        uptime=UNKNOWN, figures=make_figures(None, device), models=[], adapters=[], adapters_in_all=0,
+        uptime=UNKNOWN, figures=make_figures(None, device), models=[], adapters=[], adapters_in_all=0, refused=[],
     )  # fmt: skip
 
 
-def make_figures(now: payloads.Figures | None, device: DeviceSample) -> list[Figure]:
+def make_figures(now: payloads.Figures | None, device: DeviceSample, budget_bytes: int | None = None) -> list[Figure]:
     """The figures of a card, in order; all dashes without a live second."""
     used, total = (now.memory_used_bytes if now else None), device.memory_total_bytes
     reserved, mix = (now.reserved_bytes if now else None), (now.batch_adapters if now else None)
@@ -146,10 +158,9 @@ def make_figures(now: payloads.Figures | None, device: DeviceSample) -> list[Fig
         Figure("memory", "Memory used", size_of(used, total), "",
                "Used on the device by all programs, and its total",
                _meter(used / total) if used is not None and total else None, True),
-        Figure("reserved", "Reserved / measured",
-               f"{size(reserved)} / {size(now.process_bytes if now else None)}", "",
-               "What the engine reserved for weights and slots, and what the worker's process holds",
-               _meter(reserved / total) if reserved is not None and total else None, True),
+        Figure("reserved", "Reserved of budget", size_of(reserved, budget_bytes), "",
+               "What the engine reserved for weights and slots, and the most it may",
+               _meter(reserved / budget_bytes) if reserved is not None and budget_bytes else None, True),
         Figure("requests", "Requests", amount(now.requests_per_s if now else None), "/s"),
         Figure("tokens", "Tokens", amount(now.tokens_per_s if now else None), "/s"),
         Figure("rows", "Rows per batch", amount(now.batch_rows if now else None)),
@@ -160,6 +171,15 @@ def make_figures(now: payloads.Figures | None, device: DeviceSample) -> list[Fig
         Figure("waiting", "Waiting", UNKNOWN if now is None else str(now.waiting_jobs), "jobs"),
         Figure("heat", "Power / temperature", f"{amount(power)} W / {amount(warmth)} °C"),
     ]  # fmt: skip
+
+
+def memory_text(live: payloads.Worker | None) -> str:
+    """Reserved, budget and measured memory as a sentence, the same as ``fleet.js`` writes."""
+    now = live.figures if live else None
+    return (
+        f"{size(now.reserved_bytes if now else None)} reserved of a budget of"
+        f" {size(live.budget_bytes if live else None)}; the process holds {size(now.process_bytes if now else None)}"
+    )
 
 
 def summarize(rows: FleetRows) -> Summary:
@@ -186,6 +206,10 @@ def _total(values: Sequence[float]) -> float | None:
 
 def _model(model: ResidentModel) -> ModelLine:
     return ModelLine(model.id, model.slots_used, model.slots, size(model.size_bytes), model.pinned)
+
+
+def _refused(item: payloads.Refusal) -> RefusedLine:
+    return RefusedLine(item.digest, item.version or "", dt.datetime.fromtimestamp(item.until, dt.UTC))
 
 
 def _adapter(item: payloads.Adapter, now: float) -> AdapterLine:

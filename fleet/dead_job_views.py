@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -12,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.principal import Principal
 from controlplane.pages import page, refusal_text
-from fleet.dead_jobs import list_dead_jobs, replay_dead_job
+from fleet.dead_jobs import DeadRow, list_dead_jobs, replay_dead_job
 from fleet.viewers import viewer_of
 from wire.errors import ShoalError
 
@@ -28,11 +29,21 @@ def dead_jobs(request: HttpRequest, principal: Principal) -> HttpResponse:
         rows, problem = [], refusal_text(error)
     shown = {
         "section": "fleet",
-        "rows": [(row, dt.datetime.fromtimestamp(row.died, dt.UTC)) for row in rows],
+        "rows": [(row, _moment(row.died), _refusal(row)) for row in rows],
         "problem": problem,
         "operator": viewer.operator,
     }
     return render(request, "fleet/dead_jobs.html", shown)
+
+
+def _refusal(row: DeadRow) -> dt.datetime | None:
+    """Until when the machine refuses this job's version, while it does."""
+    running = row.refused_until is not None and row.refused_until > time.time()
+    return _moment(row.refused_until) if running and row.refused_until is not None else None
+
+
+def _moment(at: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at, dt.UTC)
 
 
 @require_POST

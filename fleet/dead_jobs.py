@@ -33,7 +33,8 @@ _NATS = (NatsError, APIError, OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """One dead job without its inputs. ``sequence`` names it; ``readable`` is false for bytes that are no job."""
+    """One dead job without its inputs. ``sequence`` names it; ``readable`` is false for bytes that are no job.
+    ``refused_until`` (seconds since the epoch): its version's jobs ended workers, so that the machine refuses them."""
 
     sequence: int
     job: str
@@ -48,6 +49,7 @@ class DeadRow:
     machine: str
     died: float
     readable: bool
+    refused_until: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,4 +209,5 @@ def _row(sequence: int, dead: DeadJob) -> DeadRow:
         machine=dead.machine,
         died=dead.died,
         readable=dead.raw is None,
+        refused_until=dead.refused_until,
     )

@@ -45,6 +45,15 @@ class Eviction(msgspec.Struct, frozen=True):
     at: float
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """A version whose jobs the worker's machine refuses ``until`` then (seconds since the epoch), since they ended
+    workers. ``version`` is null for another team's."""
+
+    digest: str
+    version: str | None
+    until: float
+
+
 class Figures(msgspec.Struct, frozen=True):
     """The worker's last second. Shares are 0 to 1; ``queue_*`` are percentiles over the jobs of the second."""
 
@@ -89,6 +98,7 @@ class Worker(msgspec.Struct, frozen=True):
     budget_bytes: int | None = None
     batch_rows: list[int] = []
     batch_adapters: list[int] = []
+    refused: list[Refusal] = []
 
 
 class History(msgspec.Struct, frozen=True):
@@ -104,6 +114,8 @@ class History(msgspec.Struct, frozen=True):
     batch_adapters: list[float | None]
     queue_p50_ms: list[float | None]
     queue_p95_ms: list[float | None]
+    process_bytes: list[int | None]
+    reserved_bytes: list[int | None]
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag_field="type", tag="snapshot"):

@@ -25,6 +25,7 @@ def digests_of(states: Iterable[WorkerState]) -> set[str]:
         found |= {adapter.digest for adapter in state.adapters or ()}
         found |= {model.digest for model in state.models if _is_version(model.id)}
         found |= {row.digest for row in state.evicted}
+        found |= state.refused.keys()
     return found
 
 
@@ -50,6 +51,7 @@ def render_worker(state: WorkerState, *, names: NameBook, teams: frozenset[str])
         budget_bytes=state.budget_bytes,
         batch_rows=state.batch_rows,
         batch_adapters=state.batch_adapters,
+        refused=[payloads.Refusal(digest, names.name(digest, teams), until) for digest, until in state.refused.items()],
     )
 
 
@@ -88,6 +90,8 @@ def render_history(points: Sequence[Point]) -> payloads.History:
         batch_adapters=[_rounded(point.batch_adapters, 2) for point in points],
         queue_p50_ms=[_rounded(point.queue_p50_ms, 2) for point in points],
         queue_p95_ms=[_rounded(point.queue_p95_ms, 2) for point in points],
+        process_bytes=[point.process_bytes for point in points],
+        reserved_bytes=[point.reserved_bytes for point in points],
     )
 
 

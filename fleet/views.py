@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.principal import principal_of_user
-from fleet.cards import blank_card, make_card, summarize
+from fleet.cards import blank_card, make_card, memory_text, summarize
 from fleet.operations import (
     drain_worker,
     evict_resident,
@@ -70,11 +70,10 @@ def worker_detail(request: HttpRequest, key: str) -> HttpResponse:
         "operator": viewer.operator,
         "residents": residents_of(row),
         "histograms": (
-            ("Rows in a batch", bars(row.live.batch_rows if row.live else [])),
-            ("Different adapters in a batch", bars(row.live.batch_adapters if row.live else [])),
+            ("batch_rows", "Rows in a batch", bars(row.live.batch_rows if row.live else [])),
+            ("batch_adapters", "Different adapters in a batch", bars(row.live.batch_adapters if row.live else [])),
         ),
-        "budget_bytes": row.live.budget_bytes if row.live else None,
-        "reserved_bytes": row.live.figures.reserved_bytes if row.live else None,
+        "memory": memory_text(row.live),
         "evictions": evictions_of([row]),
         "ranges": RANGES,
         "range": chosen_range(request),

@@ -28,7 +28,8 @@ class DeadErrorBody(serializers.Serializer[Any]):
 
 
 class DeadJobBody(serializers.Serializer[DeadRow]):
-    """A dead job without its inputs. ``died`` is seconds since the epoch."""
+    """A dead job without its inputs. ``died`` is seconds since the epoch, as is ``refused_until``: until then its
+    version's jobs are refused on that machine, since they ended workers."""
 
     sequence = serializers.IntegerField()
     job = serializers.CharField()
@@ -43,6 +44,7 @@ class DeadJobBody(serializers.Serializer[DeadRow]):
     machine = serializers.CharField()
     died = serializers.FloatField()
     readable = serializers.BooleanField()
+    refused_until = serializers.FloatField(allow_null=True)
 
 
 class DeadJobsBody(serializers.Serializer[Any]):

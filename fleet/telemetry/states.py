@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nlargest
+from operator import itemgetter
 
 import msgspec
 
@@ -11,6 +13,7 @@ from fleet.telemetry.points import Point
 from wire.telemetry import DeviceSample, Eviction, ResidentAdapter, ResidentModel, Telemetry
 
 STALE_AFTER_S = 5.0
+MAX_REFUSED = 50
 # a worker unseen for so long leaves the live pages; its row and its roll-ups stay in the database
 FORGET_AFTER_S = 3600.0
 
@@ -18,7 +21,8 @@ FORGET_AFTER_S = 3600.0
 class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """``received`` is the bridge's clock (seconds since the epoch). ``adapters`` is ``None`` in an update
     that leaves the list as it was; in Redis it is always there. ``evicted`` are the newest evictions, newest last;
-    ``batch_rows`` and ``batch_adapters`` count the last minute's batches by ``histograms.LABELS``."""
+    ``batch_rows`` and ``batch_adapters`` count the last minute's batches by ``histograms.LABELS``. ``refused``: digests
+    that the machine refuses since their jobs end workers, and until when (seconds since the epoch)."""
 
     machine: str
     worker: str
@@ -38,6 +42,7 @@ class WorkerState(msgspec.Struct, frozen=True, omit_defaults=True):
     budget_bytes: int | None = None
     batch_rows: list[int] = []
     batch_adapters: list[int] = []
+    refused: dict[str, float] = {}
 
     @property
     def key(self) -> str:
@@ -92,4 +97,6 @@ def worker_state(
         budget_bytes=sample.budget_bytes,
         batch_rows=batches[0],
         batch_adapters=batches[1],
+        # bounded whatever a sidecar says: those that are refused longest
+        refused=dict(nlargest(MAX_REFUSED, telemetry.refused.items(), key=itemgetter(1))),
     )

@@ -1,5 +1,6 @@
 // One worker's card: every value is replaced in place, so that nothing moves.
 import { el, icon } from "../js/dom.js";
+import { showBins } from "./bins.js";
 import { age, amount, duration, percent, size, sizeOf, UNKNOWN } from "./figures.js";
 
 const KINDS = { cpu: "CPU", cuda: "GPU", simulated: "Simulated device" };
@@ -28,6 +29,8 @@ export class Card {
     this.models = node.querySelector("[data-models]");
     this.adapters = node.querySelector("[data-adapters]");
     this.limit = Number(this.adapters.dataset.limit) || Infinity;
+    this.bins = node.querySelector("[data-bins]");
+    this.refused = node.querySelector("[data-refused]");
     this.shown = "";
   }
 
@@ -53,7 +56,7 @@ export class Card {
     set("utilization", percent(now.utilization));
     set("busy", percent(now.busy));
     set("memory", sizeOf(now.memory_used_bytes, total));
-    set("reserved", `${size(now.reserved_bytes)} / ${size(now.process_bytes)}`);
+    set("reserved", sizeOf(now.reserved_bytes, worker.budget_bytes ?? null));
     set("requests", amount(now.requests_per_s));
     set("tokens", amount(now.tokens_per_s));
     set("rows", amount(now.batch_rows));
@@ -64,8 +67,9 @@ export class Card {
     this.meter("utilization", now.utilization);
     this.meter("busy", now.busy);
     this.meter("memory", shareOf(now.memory_used_bytes, total));
-    this.meter("reserved", shareOf(now.reserved_bytes, total));
+    this.meter("reserved", shareOf(now.reserved_bytes, worker.budget_bytes ?? null));
     this.showModels(worker.models);
+    showBins(this.bins, worker);
   }
 
   meter(name, share) {
@@ -96,6 +100,19 @@ export class Card {
       el("div", { class: "slot-map", "data-model": model.id, "aria-hidden": "true" }, ...Array.from({ length: Math.min(model.slots, SLOTS_DRAWN) }, () => el("i"))),
     ));
     this.models.replaceChildren(...(rows.length ? rows : [el("li", { class: "faint none" }, "none resident")]));
+  }
+
+  // drawn from the clock too: a refusal ends without a message
+  showRefused(refused, now) {
+    const running = refused.filter((item) => item.until > now);
+    this.refused.hidden = running.length === 0;
+    const key = JSON.stringify(running);
+    if (key === this.refused.dataset.key) return;
+    this.refused.dataset.key = key;
+    this.refused.replaceChildren(...running.map((item) => el("li", {}, icon("pause"), el("span", {},
+      el("span", { class: "mono" }, item.version ?? "another team’s version"),
+      ` is refused on this machine until ${clock(item.until)} UTC: its jobs ended workers. `,
+      el("a", { href: "/dead-jobs/" }, "Dead jobs")))));
   }
 
   // the map of what is resident; the table beside it says the same in words
@@ -132,6 +149,8 @@ export class Card {
     write(this.fields.more, `All ${adapters.length} adapters`);
   }
 }
+
+const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
 
 function pinned() {
   return el("span", { class: "pinned", title: "Pinned: stays in memory" }, icon("pin"), el("span", { class: "visually-hidden" }, "pinned"));

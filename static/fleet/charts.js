@@ -1,9 +1,13 @@
 // uPlot charts of one worker. All charts of the page share one hover line and one time range, and read the page's colours.
-import { amount, percent, UNKNOWN } from "./figures.js";
+import { amount, percent, size, UNKNOWN } from "./figures.js";
 
 const UTILIZATION = {
   title: "Utilization", show: percent, ceiling: 1,
   lines: [["utilization", "device", "--chart-1"], ["busy", "busy", "--chart-2"]],
+};
+const MEMORY = {
+  title: "Memory", show: size, least: 1e8,
+  lines: [["reserved_bytes", "reserved", "--chart-3"], ["process_bytes", "measured", "--chart-1"]],
 };
 const REQUESTS = { title: "Requests/s", show: amount, least: 4, lines: [["requests_per_s", "requests", "--chart-1"]] };
 const BATCH = {
@@ -15,7 +19,7 @@ const QUEUE = {
   lines: [["queue_p50_ms", "p50", "--chart-1"], ["queue_p95_ms", "p95", "--chart-5"]],
 };
 
-const CHARTS = [UTILIZATION, REQUESTS, BATCH, QUEUE];
+const CHARTS = [UTILIZATION, MEMORY, REQUESTS, BATCH, QUEUE];
 export const DAY_MINUTES = 1440;
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -71,7 +75,7 @@ class Chart {
       },
       axes: [
         { ...axis, size: 22, gap: 4, space: this.minutes <= 1 ? 64 : 48, values: (plot, splits) => splits.map((at) => clock(at, this.minutes <= 1)) },
-        { ...axis, size: 46, gap: 4, space: 28, values: (plot, splits) => splits.map((value) => this.tick(value)) },
+        { ...axis, size: this.spec.show === size ? 58 : 46, gap: 4, space: 28, values: (plot, splits) => splits.map((value) => this.tick(value)) },
       ],
       series: [
         {},
@@ -83,7 +87,7 @@ class Chart {
 
   tick(value) {
     if (this.spec.show === percent) return `${percent(value)}%`;
-    return amount(value).replace(".0", "");
+    return this.spec.show(value).replace(".0", "");
   }
 
   // a second between two silent ones has no line: it gets a dot

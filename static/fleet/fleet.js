@@ -1,8 +1,9 @@
 // The fleet pages: the server rendered what it knew, this keeps it current.
+import { showBars } from "./bins.js";
 import { Card, write } from "./card.js";
 import { DAY_MINUTES, WorkerCharts } from "./charts.js";
 import { openFeed } from "./feed.js";
-import { amount, percent, UNKNOWN } from "./figures.js";
+import { amount, percent, size, UNKNOWN } from "./figures.js";
 import { minuteSeries, Series } from "./series.js";
 
 const STALE_S = 5;
@@ -49,6 +50,15 @@ function take(worker) {
   entry.series.addFigures(worker.figures);
   if (worker.adapters) entry.adapters = worker.adapters;
   entry.card.show(worker);
+  if (only) {
+    for (const place of root.querySelectorAll("[data-bars]")) showBars(place, worker[place.dataset.bars] ?? []);
+    write(root.querySelector("[data-memory]"), memoryText(worker));
+  }
+}
+
+function memoryText(worker) {
+  const { reserved_bytes, process_bytes } = worker.figures;
+  return `${size(reserved_bytes)} reserved of a budget of ${size(worker.budget_bytes)}; the process holds ${size(process_bytes)}`;
 }
 
 function onMessage(message) {
@@ -76,6 +86,7 @@ function paint() {
     card.showState(worker.state, seen_s, seen_s > STALE_S);
     // unknown until a message lists them: what the server wrote stands
     if (adapters) card.showAdapters(adapters, now);
+    card.showRefused(worker.refused ?? [], now);
     if (minutes === DAY_MINUTES) charts.draw(day ?? new Series(), now);
     else charts.draw(series, Math.floor(now));
   }

@@ -4,7 +4,7 @@ const KEPT_S = 900;
 const GAP_S = 2;
 const COLUMNS = [
   "utilization", "busy", "memory_used_bytes", "requests_per_s", "tokens_per_s",
-  "batch_rows", "batch_adapters", "queue_p50_ms", "queue_p95_ms",
+  "batch_rows", "batch_adapters", "queue_p50_ms", "queue_p95_ms", "process_bytes", "reserved_bytes",
 ];
 
 export class Series {
@@ -12,7 +12,7 @@ export class Series {
     this.at = [];
     this.columns = Object.fromEntries(COLUMNS.map((name) => [name, []]));
     if (history) {
-      history.at.forEach((at, row) => this.add(at, (name) => history[name][row]));
+      history.at.forEach((at, row) => this.add(at, (name) => history[name]?.[row]));
     }
   }
 

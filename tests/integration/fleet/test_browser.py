@@ -47,7 +47,8 @@ async def test_figures_move_then_go_stale_and_a_killed_server_is_found_again(sit
                 await asyncio.sleep(0.3)
         # unknown is a dash, never 0
         assert await page.locator(f'{CARD} [data-f="utilization"]').inner_text() == figures.UNKNOWN
-        assert await page.locator(f"{CARD} .plot canvas").count() == 4
+        assert await page.locator(f"{CARD} .plot canvas").count() == 5
+        await expect(page.locator(f"{CARD} .bin")).to_have_count(9)
         await asyncio.to_thread(site.web.restart)
         await expect(pill).to_have_text("reconnecting", timeout=SLOW_MS)
         await asyncio.to_thread(site.wait_ready)

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
+from django.test import Client
 from nats.aio.msg import Msg
 
 from controlplane.events.models import Event
@@ -74,6 +76,22 @@ def worker(stream: str) -> Iterator[list[Job]]:
     yield seen
     ended.set()
     thread.join(10)
+
+
+def test_the_page_says_until_when_a_version_is_refused(stream: str, shop: Shop, client: Client) -> None:
+    client.force_login(shop.owner)
+    assert "refuses" not in client.get("/dead-jobs/").content.decode()
+    flagged = msgspec.structs.replace(dead(9), refused_until=time.time() + 600)
+
+    async def publish() -> None:
+        connection = await connect(stream, name="test")
+        await connection.jetstream().publish(subjects.dead("default", BASE), codec.encode(flagged))
+        await connection.close()
+
+    asyncio.run(publish())
+    assert list_dead_jobs(teams={"acme"})[0].refused_until == flagged.refused_until
+    page = client.get("/dead-jobs/").content.decode()
+    assert 'box refuses <span class="mono">acme/search@1</span> until' in page
 
 
 def test_each_team_sees_its_own(stream: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from fleet.naming import NameBook
 from fleet.rendering import digests_of, render_worker
 from fleet.residents import bars
@@ -72,3 +74,24 @@ def test_batches_of_the_last_minute_by_size() -> None:
     assert state.batch_adapters == [0, 0, 60, 0, 0, 0, 0, 0, 0]
     assert [(bar.label, bar.share) for bar in bars(state.batch_adapters) if bar.count] == [("3–4", 100.0)]
     assert bars([]) == []
+
+
+def test_refused_versions_have_names_for_their_own_teams_only() -> None:
+    now, intake = time.time(), Intake()
+    spoken = msgspec.structs.replace(telemetry(worker="cpu", at=now), refused={OWN: now + 60, OTHER: now + 120})
+    intake.add_telemetry(spoken, received=now)
+    (state,) = intake.current_states()
+    assert digests_of([state]) == {OWN, OTHER}
+    shown = render_worker(state, names=book(), teams=TEAMS)
+    assert [(row.digest, row.version, row.until) for row in shown.refused] == [
+        (OTHER, None, now + 120),
+        (OWN, "own/titles@3", now + 60),
+    ]
+
+
+def test_refused_versions_are_bounded_to_the_longest() -> None:
+    now, intake = time.time(), Intake()
+    many = {f"digest-{number}": now + number for number in range(80)}
+    intake.add_telemetry(msgspec.structs.replace(telemetry(worker="cpu", at=now), refused=many), received=now)
+    (state,) = intake.current_states()
+    assert list(state.refused) == [f"digest-{number}" for number in range(79, 29, -1)]
