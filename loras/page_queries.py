@@ -9,6 +9,7 @@ from django.db.models import F, OuterRef, Subquery
 from controlplane.accounts.principal import Principal, allows
 from controlplane.events.models import Event
 from fleet.models import BaseModel
+from loras.metrics.glance import glance_of
 from loras.models import Adapter, Alias, EvaluationRun, Version, VersionFile
 from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
 from loras.queries import adapters_of, events_of
@@ -54,7 +55,7 @@ _EVENT_LOOKS = {
 
 
 def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
-    """Everything the pages of one adapter show, in three queries."""
+    """Everything the pages of one adapter show, in a fixed number of queries."""
     # live first, it is what most people ask for
     aliases = sorted(
         (_alias_row(alias) for alias in adapter.aliases.all()), key=lambda row: (row.name != LIVE, row.name)
@@ -70,6 +71,7 @@ def page_of(principal: Principal, adapter: Adapter) -> AdapterPage:
         aliases=aliases,
         versions=[_version_row(version, aliases) for version in versions],
         kind=adapter.kind,
+        usage=glance_of(adapter),
         may_push=allows(principal.grants.get(adapter.team_id, frozenset()), Scope.PUSH),
     )
 

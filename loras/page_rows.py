@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from loras.metrics.glance import Glance
 from loras.states import State
 from wire.errors import Code, ShoalError
 from wire.names import LIVE
@@ -102,6 +103,7 @@ class AdapterPage:
     aliases: list[AliasRow]
     versions: list[VersionRow]
     kind: str
+    usage: Glance
     may_push: bool
 
     @property

@@ -21,6 +21,7 @@ from loras.page_queries import (
 )
 from loras.page_rows import AdapterPage, ListFilter, VersionRow
 from loras.queries import get_adapter
+from loras.readme import readme_of
 from loras.residency import residency_of
 from loras.services import open_hold
 from loras.services.aliases import served_before
@@ -64,7 +65,8 @@ def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: 
     adapter = page_of(principal, row)
     facts = adapter.shown.facts if adapter.shown else None
     snippets = usage_snippets(adapter.full_name, gateway_url(), facts.tasks if facts is not None else [])
-    shown = {"snippets": snippets, "residency": residency_of(adapter, team)}
+    readme = readme_of(row, adapter.shown.number) if adapter.shown else None
+    shown = {"snippets": snippets, "residency": residency_of(adapter, team), "readme": readme}
     return render_tab(request, adapter, "overview", **shown)
 
 

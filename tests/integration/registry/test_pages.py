@@ -65,6 +65,21 @@ def test_metrics_show_versions_side_by_side(shop: Shop, person: Client) -> None:
     assert "metrics-data" in person.get(f"{PAGE}metrics/").content.decode()
 
 
+def test_the_header_says_how_it_is_used(shop: Shop, person: Client) -> None:
+    assert "none in 30 days" in text(person, PAGE)
+    latency = [0, 0, 200, *[0] * (BUCKETS - 3)]
+    figures = Figures(210, failed={"internal_error": 10}, latency=latency)
+    minute = int(time.time()) // 60 * 60
+    # another adapter's requests are not its own
+    save_usage_minute(minute, {("acme", "acme/search@2", "live"): figures, ("acme", "acme/searches@1", ""): figures})
+    assert re.search(
+        r"Requests, last hour 210 p50, ms \d+ p95, ms \d+ Errors 10 internal_error Last request", text(person, PAGE)
+    )
+    points = re.search(r'polyline points="([^"]+)"', person.get(PAGE).content.decode())
+    assert points is not None
+    assert points[1].split()[-1] == "180.0,1.0"
+
+
 def test_a_held_canary_says_why_and_is_resumed_by_its_button(shop: Shop, person: Client) -> None:
     alias = Alias.objects.get(adapter=shop.adapter(), name="live")
     hold_canary(alias=alias, number=2, reason="12 of 20 requests failed", figures={})
