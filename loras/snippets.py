@@ -80,7 +80,10 @@ print(answer.headers["x-shoal-version"], {call.read})"""
         openai = f"""import os
 from openai import OpenAI
 
-client = OpenAI(base_url="{gateway_url}/v1", api_key=os.environ["SHOAL_API_KEY"])
+client = OpenAI(
+    base_url="{gateway_url}/v1",
+    api_key=os.environ["SHOAL_API_KEY"],
+)
 answer = {call.openai.format(model=model)}
 print({call.openai_read})"""
         found.insert(0, Snippet("openai", "OpenAI client", openai))

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET
 from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
+from loras.lineage import draw_lineage
 from loras.page_queries import (
     base_model_ids,
     deleted_versions,
@@ -66,7 +67,9 @@ def adapter_detail(request: HttpRequest, principal: Principal, team: str, name: 
     facts = adapter.shown.facts if adapter.shown else None
     snippets = usage_snippets(adapter.full_name, gateway_url(), facts.tasks if facts is not None else [])
     readme = readme_of(row, adapter.shown.number) if adapter.shown else None
-    shown = {"snippets": snippets, "residency": residency_of(adapter, team), "readme": readme}
+    residency = residency_of(adapter, team)
+    lineage = draw_lineage(adapter, residency or [])
+    shown = {"snippets": snippets, "residency": residency, "lineage": lineage, "readme": readme}
     return render_tab(request, adapter, "overview", **shown)
 
 

@@ -2,6 +2,7 @@
 import { showBars } from "./bins.js";
 import { Card, write } from "./card.js";
 import { DAY_MINUTES, WorkerCharts } from "./charts.js";
+import { Evictions } from "./evictions.js";
 import { openFeed } from "./feed.js";
 import { amount, percent, size, UNKNOWN } from "./figures.js";
 import { minuteSeries, Series } from "./series.js";
@@ -20,6 +21,7 @@ const root = document.querySelector("[data-fleet]");
 const place = root.querySelector("[data-workers]");
 const blank = root.querySelector("[data-blank]");
 const only = root.dataset.only;
+const evictions = new Evictions(root);
 const workers = new Map();
 let minutes = Number(root.dataset.range);
 let state = "connecting";
@@ -90,6 +92,7 @@ function paint() {
     if (minutes === DAY_MINUTES) charts.draw(day ?? new Series(), now);
     else charts.draw(series, Math.floor(now));
   }
+  evictions.show([...workers.values()].map(({ worker }) => worker));
   paintSummary(now);
   paintPill(now);
 }
