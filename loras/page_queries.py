@@ -9,6 +9,7 @@ from django.db.models import F, OuterRef, Subquery
 from controlplane.accounts.principal import Principal, allows
 from controlplane.events.models import Event
 from fleet.models import BaseModel
+from loras.list_order import ordered
 from loras.metrics.glance import glance_of
 from loras.models import Adapter, Alias, EvaluationRun, Version, VersionFile
 from loras.page_rows import AdapterPage, AdapterRow, AliasRow, EventRow, ListFilter, ListPage, VersionRow
@@ -88,10 +89,10 @@ def evaluations_of(adapter: Adapter, number: int) -> list[EvaluationRun]:
 
 
 def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> ListPage:
-    """One page of adapters, last changed first. A page beyond the last one is the last one."""
+    """One page of adapters in the order that is wanted. A page beyond the last one is the last one."""
     sizes = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None).order_by("-number").values("size_bytes")
     rows = adapters_of(principal, search=wanted.search, base_model=wanted.base_model, state=wanted.state)
-    rows = rows.annotate(newest_size_bytes=Subquery(sizes[:1])).order_by("-updated_at", "-id")
+    rows = ordered(rows.annotate(newest_size_bytes=Subquery(sizes[:1])), wanted.order)
     found = Paginator(rows, PAGE_ROWS).get_page(page)
     return ListPage(
         rows=[_adapter_row(adapter) for adapter in found.object_list],

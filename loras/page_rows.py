@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from loras.list_order import DEFAULT
 from loras.metrics.glance import Glance
 from loras.states import State
 from wire.errors import Code, ShoalError
@@ -185,11 +186,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
-    """What the list is narrowed to; empty means all."""
+    """What the list is narrowed to, empty means all; and the order it is shown in."""
 
     search: str = ""
     state: str = ""
     base_model: str = ""
+    order: str = DEFAULT
 
     @property
     def active(self) -> bool:

@@ -10,6 +10,7 @@ from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
 from loras.lineage import draw_lineage
+from loras.list_order import chosen_order, columns
 from loras.page_queries import (
     base_model_ids,
     deleted_versions,
@@ -43,11 +44,13 @@ def home(request: HttpRequest, principal: Principal) -> HttpResponse:
 def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
     """Search, filters and pages live in the address."""
     given = request.GET
-    wanted = ListFilter(given.get("q", "").strip()[:200], given.get("state", ""), given.get("base", ""))
+    order = chosen_order(given.get("sort", ""))
+    wanted = ListFilter(given.get("q", "").strip()[:200], given.get("state", ""), given.get("base", ""), order)
     teams = teams_for_upload(principal)
     shown = {
         "section": "adapters",
         "wanted": wanted,
+        "columns": columns(order),
         "page": list_adapters(principal, wanted, given.get("page", "1")),
         "any": has_adapters(principal),
         "states": [(state.value, state.value.replace("_", " ").capitalize()) for state in State],

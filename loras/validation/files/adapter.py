@@ -66,12 +66,16 @@ def note_others(extra: tuple[str, ...], junk: tuple[str, ...]) -> list[Row]:
     """Rows on the files that are not part of what is served."""
     rows = []
     if extra:
-        found = f"{len(extra)} files are not served: {some(extra, limit=12)}"
+        found = f"{_files(extra)} not served: {some(extra, limit=12)}"
         rows.append(noted("Other files", Finding.FILES_IGNORED, found, "Nothing to do."))
     if junk:
-        found = f"{len(junk)} files of the operating system or git: {some(junk, limit=12)}"
+        found = f"{_files(junk)} of the operating system or git: {some(junk, limit=12)}"
         rows.append(noted("Junk files", Finding.FILES_IGNORED, found, "Nothing to do; they were not read."))
     return rows
+
+
+def _files(names: tuple[str, ...]) -> str:
+    return "1 file" if len(names) == 1 else f"{len(names)} files"
 
 
 def _without_config(weights: Path, name: str) -> Refused:
