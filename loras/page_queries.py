@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from django.core.paginator import Paginator
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from controlplane.accounts.principal import Principal, allows
 from controlplane.events.models import Event
@@ -90,10 +90,7 @@ def evaluations_of(adapter: Adapter, number: int) -> list[EvaluationRun]:
 
 def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> ListPage:
     """One page of adapters in the order that is wanted. A page beyond the last one is the last one."""
-    sizes = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None).order_by("-number").values("size_bytes")
-    rows = adapters_of(principal, search=wanted.search, base_model=wanted.base_model, state=wanted.state)
-    rows = ordered(rows.annotate(newest_size_bytes=Subquery(sizes[:1])), wanted.order)
-    found = Paginator(rows, PAGE_ROWS).get_page(page)
+    found = Paginator(_listed(principal, wanted), PAGE_ROWS).get_page(page)
     return ListPage(
         rows=[_adapter_row(adapter) for adapter in found.object_list],
         total=found.paginator.count,
@@ -102,6 +99,11 @@ def list_adapters(principal: Principal, wanted: ListFilter, page: str | int) -> 
         previous=found.previous_page_number() if found.has_previous() else None,
         next=found.next_page_number() if found.has_next() else None,
     )
+
+
+def all_adapters(principal: Principal, wanted: ListFilter, most: int) -> list[AdapterRow]:
+    """Every page of the list at once, ``most`` rows of it."""
+    return [_adapter_row(adapter) for adapter in _listed(principal, wanted)[:most]]
 
 
 def has_adapters(principal: Principal) -> bool:
@@ -131,6 +133,12 @@ def event_row(event: Event) -> EventRow:
     icon, tone = _EVENT_LOOKS.get(event.kind, ("info", ""))
     actor = event.actor.get_username() if event.actor else ""
     return EventRow(event.kind, icon, tone, event.message, actor, event.created_at)
+
+
+def _listed(principal: Principal, wanted: ListFilter) -> QuerySet[Adapter]:
+    sizes = Version.objects.filter(adapter=OuterRef("pk"), duplicate_of=None).order_by("-number").values("size_bytes")
+    rows = adapters_of(principal, search=wanted.search, base_model=wanted.base_model, state=wanted.state)
+    return ordered(rows.annotate(newest_size_bytes=Subquery(sizes[:1])), wanted.order)
 
 
 def _version_row(version: Version, aliases: list[AliasRow]) -> VersionRow:

@@ -21,6 +21,7 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("upload/", upload_views.upload, name="upload"),
     path("adapters/", views.adapter_list, name="adapter_list"),
+    path("adapters.csv", views.adapter_csv, name="adapter_csv"),
     path(_ADAPTER, views.adapter_detail, name="adapter_detail"),
     path(f"{_ADAPTER}versions/", views.adapter_versions, name="adapter_versions"),
     path(f"{_ADAPTER}files/", views.adapter_files, name="adapter_files"),

@@ -10,8 +10,10 @@ from controlplane.accounts.principal import Principal
 from controlplane.accounts.queries import teams_for_upload
 from controlplane.pages import gateway_url, page, web_url
 from loras.lineage import draw_lineage
+from loras.list_csv import MAX_ROWS, write_csv
 from loras.list_order import chosen_order, columns
 from loras.page_queries import (
+    all_adapters,
     base_model_ids,
     deleted_versions,
     evaluations_of,
@@ -42,15 +44,13 @@ def home(request: HttpRequest, principal: Principal) -> HttpResponse:
 @require_GET
 @page
 def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
-    """Search, filters and pages live in the address."""
-    given = request.GET
-    order = chosen_order(given.get("sort", ""))
-    wanted = ListFilter(given.get("q", "").strip()[:200], given.get("state", ""), given.get("base", ""), order)
+    """Search, filters, order and pages live in the address."""
+    given, wanted = request.GET, wanted_list(request)
     teams = teams_for_upload(principal)
     shown = {
         "section": "adapters",
         "wanted": wanted,
-        "columns": columns(order),
+        "columns": columns(wanted.order),
         "page": list_adapters(principal, wanted, given.get("page", "1")),
         "any": has_adapters(principal),
         "states": [(state.value, state.value.replace("_", " ").capitalize()) for state in State],
@@ -59,6 +59,22 @@ def adapter_list(request: HttpRequest, principal: Principal) -> HttpResponse:
         "first_push": upload_snippets(f"{teams[0]}/my-adapter", web_url(request))[0].text if teams else "",
     }
     return render(request, "loras/list.html", shown)
+
+
+@require_GET
+@page
+def adapter_csv(request: HttpRequest, principal: Principal) -> HttpResponse:
+    """The list of the same address as CSV."""
+    text = write_csv(all_adapters(principal, wanted_list(request), MAX_ROWS))
+    headers = {"Content-Disposition": 'attachment; filename="adapters.csv"'}
+    return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
+
+
+def wanted_list(request: HttpRequest) -> ListFilter:
+    """What the address of a list asks for."""
+    given = request.GET
+    order = chosen_order(given.get("sort", ""))
+    return ListFilter(given.get("q", "").strip()[:200], given.get("state", ""), given.get("base", ""), order)
 
 
 @require_GET

@@ -27,6 +27,11 @@ def test_columns_sort_both_ways_and_keep_filters(shop: Shop, client: Client) -> 
     for column in ("state", "-state", "base", "size", "-size", "changed"):
         assert len(names(client, sort=column)) == 3
     assert names(client, sort="name;drop") == names(client)
+    sheet = client.get("/adapters.csv", {"q": "s", "sort": "name"})
+    assert sheet["content-type"].startswith("text/csv")
+    lines = sheet.content.decode().splitlines()
+    assert lines[0] == "adapter,state,live,base_model,versions,size_bytes,changed"
+    assert [line.split(",")[0] for line in lines[1:]] == ["acme/ants", "acme/bees", "acme/cats"]
     page = client.get("/adapters/", {"q": "s", "sort": "name", "page": "1"}).content.decode()
     assert 'aria-sort="ascending"><a class="sort" href="?q=s&amp;sort=-name">' in page
     assert '<input type="hidden" name="sort" value="name">' in page
