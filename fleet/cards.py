@@ -158,7 +158,7 @@ def make_figures(now: payloads.Figures | None, device: DeviceSample, budget_byte
         Figure("memory", "Memory used", size_of(used, total), "",
                "Used on the device by all programs, and its total",
                _meter(used / total) if used is not None and total else None, True),
-        Figure("reserved", "Reserved of budget", size_of(reserved, budget_bytes), "",
+        Figure("reserved", "Reserved of budget", f"{size(reserved)} / {size(budget_bytes)}", "",
                "What the engine reserved for weights and slots, and the most it may",
                _meter(reserved / budget_bytes) if reserved is not None and budget_bytes else None, True),
         Figure("requests", "Requests", amount(now.requests_per_s if now else None), "/s"),

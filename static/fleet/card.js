@@ -56,7 +56,7 @@ export class Card {
     set("utilization", percent(now.utilization));
     set("busy", percent(now.busy));
     set("memory", sizeOf(now.memory_used_bytes, total));
-    set("reserved", sizeOf(now.reserved_bytes, worker.budget_bytes ?? null));
+    set("reserved", `${size(now.reserved_bytes)} / ${size(worker.budget_bytes)}`);
     set("requests", amount(now.requests_per_s));
     set("tokens", amount(now.tokens_per_s));
     set("rows", amount(now.batch_rows));
