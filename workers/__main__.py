@@ -11,8 +11,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # A fine-tune's small files lie among its tensors, and transformers would list each of them as unexpected.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # Threads that wait for each other spin for microseconds and then sleep: they share the cores with the gateway, the
-# sidecar and nats-server. MiniLM in bfloat16 on two cores, rows/s alone at 1 and 16 rows a pass: 302 and 995 so, 266 and
-# 836 with the library's long spinning, which also starves the neighbours, 148 and 727 with none.
+# sidecar and nats-server. MiniLM in bfloat16 on two cores, rows/s alone at 1 and 16 rows a pass: 302 and 995 so, 266
+# and 836 with the library's long spinning, which also starves the neighbours, 148 and 727 with none.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 from pydantic import ValidationError
