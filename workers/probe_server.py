@@ -77,7 +77,7 @@ class ProbeServer:
         try:
             while not self._stopping:
                 self._listen_while_room()
-                for key, _ in self._selector.select(_TICK_S):
+                for key, _ in self._selector.select(self._patience_s()):
                     if key.fileobj is self._listener:
                         self._accept()
                     else:
@@ -176,6 +176,11 @@ class ProbeServer:
                 log.error("probe without a verdict", adapter=child.digest, exit=code, ending=ending.value)
                 _answer(child.connection, ProbeReply(rows=[], ending=ending))
             child.connection.close()
+
+    def _patience_s(self) -> float:
+        """Until the next child's time is over, or a tick."""
+        running = [child.deadline for child in self._children.values() if not child.timed_out]
+        return max(0.0, min([_TICK_S, *(deadline - time.monotonic() for deadline in running)]))
 
     def _kill_late(self) -> None:
         now = time.monotonic()

@@ -114,7 +114,8 @@ def test_chunks_become_a_version_and_the_same_bytes_need_no_sending(api: httpx.C
     second = complete(api, send(api, "admin/chunks", files))
     assert (second.status_code, second.json()["number"]) == (200, 1)
     asked = api.get("uploads/known/", params={"sha256": stored["adapter_config.json"]}).json()
-    assert [row["number"] for row in asked["versions"]] == [1]
+    # other adapters of the team may hold the same configuration
+    assert [row["number"] for row in asked["versions"] if row["name"] == "admin/chunks"] == [1]
     announced = [
         {"path": path, "sha256": stored[path], "size_bytes": len(data)} for path, data in files.items()
     ]  # fmt: skip

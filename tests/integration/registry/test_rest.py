@@ -56,6 +56,26 @@ def test_a_deleted_version_is_off_the_list_and_comes_back(shop: Shop, api: Api) 
     assert [row["number"] for row in api("get", f"{API}versions/")[1]["results"]] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"version": 1, "expect": {"version": [1]}},
+        {"version": 1, "expect": {"version": {"a": 1}}},
+        {"version": 1, "expect": {"split": None}},
+        '{"version": 1, "expect": {"1": 1e999}}',
+        '{"version": 1, "expect": {"split": {"1": 1e999}}}',
+        {"version": 10**30},
+        {"split": {str(10**30): 1, "1": 1}},
+        {"split": {"1": 10**30}},
+    ],
+)
+def test_odd_targets_of_an_alias_are_refused(shop: Shop, api: Api, body: Any) -> None:
+    shop.ready()
+    status, answer = api("put", f"{API}aliases/live/", body)
+    assert status in (400, 404), answer
+    assert answer["error"]["param"] in ("expect", "split", "version")
+
+
 def test_a_deleted_adapter_is_restored_with_its_aliases(shop: Shop, api: Api) -> None:
     shop.ready()
     assert api("delete", f"{API}?confirm=acme/search") == (204, None)

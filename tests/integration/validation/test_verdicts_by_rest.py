@@ -189,9 +189,15 @@ def addresses(api: httpx.Client) -> dict[str, str]:
     return {name: push(api, f"case-{name}", case.files(), case.wishes) for name, case in CASES.items()}
 
 
+@pytest.fixture(scope="module")
+def judged(api: httpx.Client, addresses: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """The first verdict on each case, read before any question is answered."""
+    return {name: decided(api, url) for name, url in addresses.items()}
+
+
 @pytest.mark.parametrize("name", list(CASES))
-def test_verdict(api: httpx.Client, addresses: dict[str, str], name: str) -> None:
-    case, version = CASES[name], decided(api, addresses[name])
+def test_verdict(judged: dict[str, dict[str, Any]], name: str) -> None:
+    case, version = CASES[name], judged[name]
     rows = version["report"]["rows"]
     assert version["state"] == case.state, rows
     row = next((row for row in rows if row["code"] == case.code), None)
@@ -212,14 +218,21 @@ def test_verdict(api: httpx.Client, addresses: dict[str, str], name: str) -> Non
         ("model-or-adapter", "kind", "lora", "FULL_MODEL"),
     ],
 )
-def test_answers(api: httpx.Client, addresses: dict[str, str], name: str, field: str, value: str, code: str) -> None:
+def test_answers(
+    api: httpx.Client,
+    addresses: dict[str, str],
+    judged: dict[str, dict[str, Any]],
+    name: str,
+    field: str,
+    value: str,
+    code: str,
+) -> None:
+    question = judged[name]["report"]["question"]
+    assert question["field"] == field
+    assert value in question["choices"]
+    answer = api.post(f"{addresses[name]}answer/", json={"field": field, "value": value})
+    assert answer.status_code == 202, answer.text
     version = decided(api, addresses[name])
-    if version["state"] == "needs_input":
-        assert version["report"]["question"]["field"] == field
-        assert value in version["report"]["question"]["choices"]
-        answer = api.post(f"{addresses[name]}answer/", json={"field": field, "value": value})
-        assert answer.status_code == 202, answer.text
-        version = decided(api, addresses[name])
     assert code in {row["code"] for row in version["report"]["rows"]}, version["report"]["rows"]
     assert version["state"] == ("rejected" if code == "FULL_MODEL" else "ready")
 

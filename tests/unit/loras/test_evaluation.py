@@ -18,7 +18,7 @@ from wire.errors import ShoalError
 def test_rows_of_each_kind() -> None:
     retrieval = parse_rows(b'{"query": "a", "positive": "b", "extra": 1}\n\n{"query": "c", "positive": "d"}\n')
     assert (retrieval.kind, retrieval.pairs) == (EvaluationKind.RETRIEVAL, [("a", "b"), ("c", "d")])
-    assert parse_rows(b'{"text": "a", "label": 3}').pairs == [("a", "3")]
+    assert parse_rows(b'\xef\xbb\xbf{"text": "a", "label": 3}').pairs == [("a", "3")]
     assert parse_rows('{"prompt": "ä", "expected": "ö"}'.encode()).kind is EvaluationKind.GENERATION
 
 

@@ -21,6 +21,7 @@ from tests.unit.validation.uploads import (
     lora,
     packed,
     paths,
+    refusal,
     tarred,
     zipped,
 )
@@ -138,6 +139,8 @@ def test_bias_null_passes(tmp_path: Path) -> None:
         ("base_model.model.", ".default"),
         ("base_model.model.bert.", ""),
         ("base_model.model.0.auto_model.", ""),
+        ("_forward_module.student.encoder_q.base_model.model.", ""),
+        ("module.model.base_model.model.bert.", ".default"),
     ],
 )
 def test_key_prefixes_are_normalised_to_the_same_version(tmp_path: Path, prefix: str, infix: str) -> None:
@@ -147,6 +150,20 @@ def test_key_prefixes_are_normalised_to_the_same_version(tmp_path: Path, prefix:
     odd = adapter(lora(paths("query", "value"), prefix=prefix, infix=infix)).examine(tmp_path / "odd")
     acceptance(odd, Finding.KEYS_NORMALISED)
     assert odd.report.digest == plain.report.digest
+
+
+def test_keys_of_loralib_without_an_ending(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "bare").mkdir()
+    bare = {name.removesuffix(".weight"): tensor for name, tensor in lora(paths("query", "value"), prefix="").items()}
+    reply = adapter(bare).examine(tmp_path / "bare")
+    acceptance(reply, Finding.KEYS_NORMALISED)
+    assert reply.report.digest == adapter().examine(tmp_path / "plain").report.digest
+
+
+def test_two_towers_in_one_file_are_two_adapters(tmp_path: Path) -> None:
+    towers = [lora(paths("query"), prefix=f"{tower}.base_model.model.") for tower in ("query_model", "text_model")]
+    refusal(adapter(towers[0] | towers[1]).examine(tmp_path), Finding.SEVERAL_ADAPTERS, "4 tensors twice")
 
 
 def test_patterns_written_for_a_task_model_survive_the_removal_of_its_prefix(tmp_path: Path) -> None:

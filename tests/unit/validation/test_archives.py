@@ -13,8 +13,9 @@ import pytest
 
 from loras.validation.pipeline import examine
 from tests.unit.validation.uploads import Upload, acceptance, adapter, packed, refusal, tarred, zipped
+from wire.codec import decode_json, encode_json
 from wire.reports import Finding
-from wire.validation import ArchiveLimits
+from wire.validation import ArchiveLimits, SandboxReply
 
 UNSAFE_NAMES = [
     "../evil.safetensors",
@@ -201,6 +202,37 @@ def encrypted_zip() -> bytes:
 )
 def test_archives_that_are_not_read(tmp_path: Path, data: bytes, word: str) -> None:
     refusal(Upload({"a": data}).examine(tmp_path), Finding.ARCHIVE_UNSUPPORTED, word)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.zip", b"<!DOCTYPE html><title>Sign in</title>", ("37 bytes", "'<!DOCTYPE html>")),
+        ("a.tar.gz", b"", ("0 bytes",)),
+        ("A.ZIP", b"#!/bin/sh\nexit\n" + zipped(adapter().files), ("'#!/bin/sh", "A.ZIP")),
+    ],
+)
+def test_files_that_are_only_called_archives(tmp_path: Path, name: str, data: bytes, words: tuple[str, ...]) -> None:
+    refusal(Upload({name: data}).examine(tmp_path), Finding.ARCHIVE_CORRUPT, name, *words)
+
+
+def test_names_that_are_no_utf8_can_be_asked_for(tmp_path: Path) -> None:
+    """A question names the folders, and the answer comes back in the same letters."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.GNU_FORMAT, encoding="latin-1") as archive:
+        for folder in ("caf\xe9-1", "caf\xe9-2"):
+            for name, data in adapter().files.items():
+                member = tarfile.TarInfo(f"{folder}/{name}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    upload = Upload({"a.tar.gz": out.getvalue()})
+    for part in ("asked", "answered"):
+        (tmp_path / part).mkdir()
+    question = decode_json(encode_json(upload.examine(tmp_path / "asked")), SandboxReply).report.question
+    assert question is not None
+    assert question.choices == [r"caf\xe9-1", r"caf\xe9-2"]
+    upload.choice = question.choices[1]
+    acceptance(upload.examine(tmp_path / "answered"), Finding.FILES_IGNORED)
 
 
 def test_cut_archives(tmp_path: Path) -> None:

@@ -186,6 +186,17 @@ def test_labels_that_nobody_named(tmp_path: Path) -> None:
     assert reply.report.facts.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
+def test_labels_that_are_numbers_or_have_gaps(tmp_path: Path) -> None:
+    classifier = upload_of(model_folder(tmp_path / "m", "BertForSequenceClassification", num_labels=3))
+    for part in ("numbers", "gap"):
+        (tmp_path / part).mkdir()
+    reply = with_config(classifier, id2label={"0": 3, "1": 4, "2": 5}).examine(tmp_path / "numbers")
+    acceptance(reply)
+    assert reply.report.facts.labels == ["3", "4", "5"]
+    reply = with_config(classifier, id2label={"0": "a", "1": "b", "5": "c"}).examine(tmp_path / "gap")
+    refusal(reply, Finding.CONFIG_INVALID, "no label for output 2", "0, 1, 5")
+
+
 def test_tensors_that_are_not_served_are_named_and_left_out(tmp_path: Path) -> None:
     reply = upload_of(model_folder(tmp_path / "m", "BertForMaskedLM")).examine(tmp_path)
     acceptance(reply, Finding.TENSORS_UNUSED)
@@ -287,6 +298,20 @@ def test_a_cut_weight_file(tmp_path: Path, upload: Upload) -> None:
     refusal(upload.examine(tmp_path), Finding.TRUNCATED)
 
 
+def test_the_cut_shard_is_named(tmp_path: Path) -> None:
+    sharded = upload_of(model_folder(tmp_path / "sharded", shard="100KB"))
+    name = sorted(name for name in sharded.files if name.endswith(".safetensors"))[1]
+    sharded.files[name] = sharded.files[name][:-7]
+    (tmp_path / "x").mkdir()
+    refusal(sharded.examine(tmp_path / "x"), Finding.TRUNCATED, f"{name}: ")
+
+
+def test_a_pointer_to_the_tokenizer(tmp_path: Path, upload: Upload) -> None:
+    del upload.files["tokenizer.json"]
+    upload.files["tokenizer.model"] = POINTER
+    refusal(upload.examine(tmp_path), Finding.LFS_POINTER, "tokenizer.model")
+
+
 def test_no_tokenizer(tmp_path: Path, upload: Upload) -> None:
     del upload.files["tokenizer.json"]
     refusal(upload.examine(tmp_path), Finding.TOKENIZER_MISSING, "tokenizer.save_pretrained")
@@ -332,6 +357,14 @@ def test_a_sentence_transformers_folder_keeps_its_pooling(tmp_path: Path, upload
     reply = sentence_transformer(upload, "Transformer", "Pooling", "Normalize").examine(tmp_path)
     acceptance(reply)
     assert "file:1_Pooling/config.json" in load(Path(reply.canonical_path).read_bytes())
+
+
+@pytest.mark.parametrize("path", ["1_Pooling", "../../../etc", "/etc", ""])
+def test_pooling_whose_file_did_not_come_along(tmp_path: Path, upload: Upload, path: str) -> None:
+    upload = sentence_transformer(upload, "Transformer", "Pooling")
+    del upload.files["1_Pooling/config.json"]
+    upload.files["modules.json"] = upload.files["modules.json"].replace(b"1_Pooling", path.encode())
+    refusal(upload.examine(tmp_path), Finding.FILE_MISSING, f"{path}/config.json", "modules.json lists 1 stages")
 
 
 def test_a_stage_that_is_not_served(tmp_path: Path, upload: Upload) -> None:

@@ -91,6 +91,26 @@ def test_labels_in_the_adapters_own_configuration(tmp_path: Path) -> None:
     assert reply.report.facts.labels == ["ham", "spam"]
 
 
+@pytest.mark.parametrize(
+    ("id2label", "words"),
+    [
+        ({"0": "a", "1": "b", "3": "c"}, ("for output 2", "its ids are 0, 1, 3")),
+        ({"1": "a", "2": "b", "3": "c"}, ("for output 0",)),
+        ({"0": "a", "1": None, "2": ["c"]}, ("for output 1, 2",)),
+        ({"0": "a", "1": "\ud83d", "2": "c\0"}, ("for output 1, 2",)),
+    ],
+)
+def test_labels_with_gaps(tmp_path: Path, id2label: Any, words: tuple[str, ...]) -> None:
+    reply = classifier(3, config_json={"id2label": id2label}).examine(tmp_path)
+    refusal(reply, Finding.CONFIG_INVALID, "id2label in config.json", *words)
+
+
+def test_labels_that_are_numbers(tmp_path: Path) -> None:
+    reply = classifier(3, config_json={"id2label": {"0": "a", "1": 5, "2": 0}}).examine(tmp_path)
+    acceptance(reply, Finding.KEYS_NORMALISED, Finding.FILES_IGNORED)
+    assert reply.report.facts.labels == ["a", "5", "0"]
+
+
 def test_more_labels_than_outputs(tmp_path: Path) -> None:
     reply = classifier(2, config_json=id2label("a", "b", "c")).examine(tmp_path)
     refusal(reply, Finding.CONFIG_INVALID, "names 3 labels", "2 outputs")

@@ -171,13 +171,10 @@ def spoiled_zip(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "adapter_model.bin"),
-        (b"PK\x03\x04", "adapter_model.bin"),
         (b"\x80\x02}q\x00.", "not written by torch.save"),
         (saved([1, 2]), "no table of tensors"),
         (saved({}), "no table of tensors"),
         (saved({"a": 1}), "'a' is no tensor"),
-        (saved(tensors())[:-3000], "adapter_model.bin"),
         (saved(tensors(), _use_new_zipfile_serialization=False)[:-10], "cut off"),
         (spoiled_zip(data_pkl=None), "0 data.pkl"),
         (spoiled_zip(byteorder=b"big"), "big-endian"),
@@ -191,6 +188,20 @@ def spoiled_zip(**changes: Any) -> bytes:
 )
 def test_what_is_no_table_of_tensors(tmp_path: Path, data: bytes, words: str) -> None:
     refusal(pickled(data).examine(tmp_path), Finding.FORMAT_UNSUPPORTED, words)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", saved(tensors())[:-1], saved(tensors())[:-3000]])
+def test_cut_files_are_said_to_be_cut(tmp_path: Path, data: bytes) -> None:
+    refusal(pickled(data).examine(tmp_path), Finding.TRUNCATED, "adapter_model.bin", f"it has {len(data):,} bytes")
+
+
+def test_files_by_another_formats_name(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "safetensors").mkdir()
+    reply = pickled(adapter().files["adapter_model.safetensors"]).examine(tmp_path / "bin")
+    refusal(reply, Finding.FORMAT_UNSUPPORTED, "is a safetensors file", "Rename it: adapter_model.safetensors")
+    reply = pickled(saved(tensors()), "adapter_model.safetensors").examine(tmp_path / "safetensors")
+    refusal(reply, Finding.HEADER_INVALID, "as a file of torch.save does")
 
 
 def test_a_view_that_repeats_its_numbers_is_not_written_out(tmp_path: Path) -> None:
