@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loras.services.aliases import ANYTHING, AnyTarget, Split
@@ -18,7 +18,7 @@ def read_split(form: Mapping[str, Any]) -> Split:
             param="version",
             hint='{"version": 4} or {"split": {"3": 95, "4": 5}}',
         )
-    return {form["version"]: 100} if "version" in form else _weights(form["split"], "split")
+    return {form["version"]: 100} if "version" in form else _weights(form["split"].items(), "split")
 
 
 def read_expect(form: Mapping[str, Any]) -> Split | AnyTarget | None:
@@ -31,17 +31,17 @@ def read_expect(form: Mapping[str, Any]) -> Split | AnyTarget | None:
     if not isinstance(expect, Mapping):
         raise ShoalError(Code.INVALID_REQUEST, "`expect` is an object or null.", param="expect")
     if set(expect) == {"version"}:
-        return _weights({expect["version"]: 100}, "expect")
+        return _weights([(expect["version"], 100)], "expect")
     inner = expect["split"] if set(expect) == {"split"} else expect
     if not isinstance(inner, Mapping):
         raise ShoalError(Code.INVALID_REQUEST, "`expect.split` is an object.", param="expect")
-    return _weights(inner, "expect")
+    return _weights(inner.items(), "expect")
 
 
-def _weights(split: Mapping[Any, Any], param: str) -> Split:
+def _weights(split: Iterable[tuple[Any, Any]], param: str) -> Split:
     try:
-        return {int(number): int(weight) for number, weight in split.items()}
-    except (TypeError, ValueError):
+        return {int(number): int(weight) for number, weight in split}
+    except (TypeError, ValueError, OverflowError):
         raise ShoalError(
             Code.INVALID_REQUEST, f"`{param}` maps version numbers to whole weights.", param=param
         ) from None

@@ -201,7 +201,9 @@ def _check_expected(alias: str, current: dict[int, int] | None, expect: Split | 
 
 
 def _check_targets(adapter: Adapter, alias: str, split: Split, *, confirm: bool) -> None:
-    found = {row.number: row for row in Version.objects.filter(adapter=adapter, number__in=list(split))}
+    # a number beyond the last one may be more than the database's column holds
+    given = [number for number in split if 0 < number <= adapter.last_number]
+    found = {row.number: row for row in Version.objects.filter(adapter=adapter, number__in=given)}
     for number in split:
         version = found.get(number)
         if version is None or version.duplicate_of_id is not None:
