@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loras.validation.archive.paths import CHECK, SafeNames
 from loras.validation.archive.tarred import read_is_tar, unpack_tar
-from loras.validation.archive.unpacking import Unpacked, archive_kind, unsupported
+from loras.validation.archive.unpacking import ARCHIVE_SUFFIXES, Unpacked, archive_kind, corrupt, unsupported
 from loras.validation.archive.zipped import unpack_zip
 from loras.validation.findings import Refused, clipped, failed, passed
 from wire.reports import Finding, Row
@@ -44,6 +44,9 @@ def open_package(request: ValidationRequest) -> Package:
         kind = archive_kind(_start(path))
         if kind is not None and not name.lower().endswith((".bin", ".pt", ".pth", ".ckpt")):
             return _unpack(name, path, kind, Path(request.work_dir) / "unpacked", request.archive)
+        if kind is None and name.lower().endswith(ARCHIVE_SUFFIXES):
+            start = clipped(repr(_start(path)[:24])[1:])
+            raise corrupt(f"{clipped(name)} has {path.stat().st_size:,} bytes and begins with {start}, as none does")
     return Package(files, sum(path.stat().st_size for path in files.values()))
 
 

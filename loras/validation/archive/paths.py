@@ -23,6 +23,8 @@ class SafeNames:
         if problem is not None:
             raise unsafe(f"entry {clipped(raw)!r} {problem}")
         name = "/".join(part for part in raw.replace("\\", "/").split("/") if part not in ("", "."))
+        # bytes of another encoding than UTF-8 would break the report that names the file
+        name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
         folded = name.casefold()
         if folded in self._seen:
             raise unsafe(f"entries {clipped(self._seen[folded])!r} and {clipped(name)!r} have the same name")

@@ -14,7 +14,7 @@ from wire.validation import ArchiveLimits
 CHUNK_BYTES = 1 << 20
 # weights saved by torch are zip files themselves; they are never opened
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".npz", ".keras", ".nemo", ".distcp")
-_ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".rar", ".7z", ".lz4")
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".rar", ".7z", ".lz4")
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ def archive_kind(start: bytes) -> str | None:
 
 def _is_nested(name: str, start: bytes) -> bool:
     lower = name.lower()
-    if lower.endswith(_ARCHIVE_SUFFIXES):
+    if lower.endswith(ARCHIVE_SUFFIXES):
         return True
     return archive_kind(start) is not None and not lower.endswith(_PICKLE_SUFFIXES)
 

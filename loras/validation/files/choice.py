@@ -15,6 +15,9 @@ CHECK = "Files are there"
 LORA, FULL = "lora", "full"
 _LFS_START = b"version https://git-lfs.github.com/spec/"
 _MOST_CHOICES = 100
+# what git-lfs keeps of a repository; beside an adapter a tokenizer is not needed
+_POINTED = (".json", ".safetensors", ".bin")
+_TOKENIZERS = (".model", ".txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ def choose(package: Package, *, kind: str, choice: str) -> Chosen:
     names = tuple(sorted(set(package.files) - set(junk)))
     folder = _folder(candidates(names, package.files), names, choice)
     for base, name in folder.files.items():
-        if base.endswith((".json", ".safetensors", ".bin")) and base not in TRAINING_STATE:
+        if base.endswith(_POINTED + _TOKENIZERS * folder.is_model) and base not in TRAINING_STATE:
             _check_pointer(package, name)
     meant = _kind(folder, kind)
     weights = "" if meant == FULL else _weights(folder, choice)

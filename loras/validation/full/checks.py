@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loras.validation.artifact import CANONICAL_NAME, Canonical, check_canonical, header_metadata
 from loras.validation.files.choice import Chosen
+from loras.validation.files.folders import MODEL_CONFIG
 from loras.validation.findings import failed, noted, passed, some
 from loras.validation.full.architecture import ARCHITECTURE_CHECKS, Architecture, read_architecture
 from loras.validation.full.blueprints import ask_blueprint
@@ -115,7 +116,7 @@ def _describe(architecture: Architecture, blueprint: Blueprint) -> Described:
     manifest, raw = blueprint.manifest, architecture.raw
     if not any(task in manifest.tasks for task in HEAD_TASKS):
         return Described(architecture, manifest, [], False, SINGLE_LABEL)
-    labels = label_names(raw)
+    labels = label_names(raw, MODEL_CONFIG)
     count = raw.get("num_labels")
     names = labels or [f"LABEL_{number}" for number in range(count if isinstance(count, int) and count > 0 else 2)]
     problem = raw.get("problem_type")

@@ -123,6 +123,17 @@ def check_sentence_modules(files: ModelFiles) -> list[Row]:
     return [failed("Architecture", Finding.ARCHITECTURE_UNSUPPORTED, what, todo)]
 
 
+def check_pooling(files: ModelFiles) -> list[Row]:
+    """How token vectors become one lies in a folder of its own, which a flat upload loses."""
+    lost = [path for path, kind in files.modules if kind == "Pooling" and f"{path}/config.json" not in files.small]
+    if not lost:
+        return []
+    named = some(f"{path}/config.json" for path in lost)
+    what = f"{MODULES} lists {len(lost)} stages whose files are not in the upload: {named}."
+    todo = f"Upload the folder with the folders in it, or take {MODULES} out to have the mean of the tokens."
+    return [failed(CHECK, Finding.FILE_MISSING, what, todo)]
+
+
 def _weight_map(path: Path, name: str) -> dict[str, str]:
     listed = read_object(path).get("weight_map")
     if not isinstance(listed, dict) or not listed or not all(isinstance(file, str) for file in listed.values()):
@@ -145,4 +156,4 @@ def _check_shards(names: list[str], inside: dict[str, Path]) -> None:
         raise Refused(failed(CHECK, Finding.SHARD_MISSING, what, "Upload all shards of the model together."))
 
 
-MODEL_FILE_CHECKS = (check_model_files, check_code, check_sentence_modules)
+MODEL_FILE_CHECKS = (check_model_files, check_code, check_sentence_modules, check_pooling)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from loras.validation.findings import Refused, clipped, failed, noted, passed, shape_text, some
 from loras.validation.full.files import ModelFiles
 from loras.validation.lora.pairs import FLOAT_TYPES
@@ -119,7 +121,13 @@ def check_empty_tensors(found: ModelTensors) -> list[Row]:
 
 
 def _read(base: str, path: Path, work_dir: Path) -> Header:
-    return read_torch_file(path, base, work_dir) if base.endswith(".bin") else read_header(path)
+    if base.endswith(".bin"):
+        return read_torch_file(path, base, work_dir)
+    try:
+        return read_header(path)
+    except Refused as refused:
+        # of several files, which one
+        raise Refused(*(replace(row, found=f"{clipped(base)}: {row.found}") for row in refused.rows)) from refused
 
 
 def _places(name: str, prefix: str) -> list[str]:

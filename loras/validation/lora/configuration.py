@@ -100,7 +100,7 @@ def _typed(raw: Json) -> Configuration:
         alpha_pattern=_pattern(raw, "alpha_pattern"),
         target_modules=_target_modules(raw),
         layers=_layers(raw),
-        layers_pattern=_texts(raw, "layers_pattern"),
+        layers_pattern=_layers_pattern(raw),
         modules_to_save=_texts(raw, "modules_to_save"),
         unknown=tuple(sorted(set(raw) - _KNOWN)),
         raw=raw,
@@ -122,9 +122,26 @@ def _parse(path: Path) -> Json:
     return cast(Json, parsed)
 
 
+def pattern_expression(key: str) -> str:
+    """What PEFT makes of a key of ``rank_pattern`` or ``alpha_pattern``."""
+    return rf"(.*\.)?({key})$"
+
+
+def layer_expression(pattern: str) -> str:
+    """What PEFT makes of a text of ``layers_pattern``."""
+    return rf"(?:^|.*?\.){pattern}\.(?P<layer>\d+)\."
+
+
+def _layers_pattern(raw: Json) -> tuple[str, ...]:
+    patterns = _texts(raw, "layers_pattern")
+    for pattern in patterns:
+        _compiles("layers_pattern", pattern, layer_expression(pattern))
+    return patterns
+
+
 def _pattern_key(patterns: dict[str, int] | dict[str, float], module: str) -> str:
     for key in patterns:
-        if re.match(rf"(.*\.)?({key})$", module):
+        if re.match(pattern_expression(key), module):
             return key
     return module
 
@@ -167,7 +184,7 @@ def _target_modules(raw: Json) -> str | tuple[str, ...] | None:
     value = raw.get("target_modules")
     if isinstance(value, str):
         if value != "all-linear":
-            _compiles("target_modules", value)
+            _compiles("target_modules", value, value)
         return value
     return _texts(raw, "target_modules") or None
 
@@ -183,7 +200,7 @@ def _pattern(raw: Json, key: str) -> dict[str, float]:
         number = _number(cast(Json, value), name)
         if number is None:
             raise _invalid(f"{key}[{clipped(name)!r}] is null")
-        _compiles(key, name)
+        _compiles(key, name, pattern_expression(name))
         pattern[name] = number
     return pattern
 
@@ -198,9 +215,10 @@ def _layers(raw: Json) -> tuple[int, ...] | None:
     return tuple(layers)
 
 
-def _compiles(key: str, pattern: str) -> None:
+def _compiles(key: str, pattern: str, expression: str) -> None:
+    """Refuse a ``pattern`` that does not compile in the ``expression`` it is used in."""
     try:
-        re.compile(pattern)
+        re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
         raise _invalid(f"{key} has {clipped(pattern)!r}, which is no regular expression ({error})") from error
 

@@ -77,13 +77,29 @@ def check_head(found: Headed) -> list[Row]:
     return [head, noted(_LABELS, Finding.LABELS_INFERRED, what, todo)]
 
 
-def label_names(raw: dict[str, object]) -> list[str]:
-    """Labels of ``id2label`` in order of their ids; empty where it is absent or does not count from 0."""
+def label_names(raw: dict[str, object], source: str) -> list[str]:
+    """Labels of ``id2label`` in order of their ids, numbers among them as text; empty where it is absent.
+
+    Raises ``Refused`` (CONFIG_INVALID) when its ids do not count from 0, or when a label is no text.
+    """
     listed = raw.get("id2label")
     if not isinstance(listed, dict):
         return []
     names = [listed.get(str(number)) for number in range(len(listed))]
-    return [name[:_MAX_LABEL_CHARS] for name in names if isinstance(name, str)] if None not in names else []
+    odd = [str(number) for number, name in enumerate(names) if not _is_label(name)]
+    if odd:
+        what = f"id2label in {source} has {len(names)} entries, but no label for output {some(odd)}"
+        what += f"; its ids are {some(listed, limit=8)}."
+        raise Refused(failed(_LABELS, Finding.CONFIG_INVALID, what, "Name each output by its number, from 0 on."))
+    return [str(name)[:_MAX_LABEL_CHARS] for name in names]
+
+
+def _is_label(value: object) -> bool:
+    """Whether ``value`` is a text or number that every answer and database can hold."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return False
+    text = str(value)
+    return "\0" not in text and text.encode(errors="ignore").decode() == text
 
 
 def _missing(intended: Intended, absent: list[str], total: int) -> Row:
@@ -101,7 +117,7 @@ def _labels(intended: Intended, count: int) -> tuple[list[str], str]:
         ("adapter_config.json", intended.aligned.paired.configuration.raw),
     )
     for source, raw in sources:
-        labels = label_names(raw)
+        labels = label_names(raw, source)
         if labels and len(labels) != count:
             what = f"id2label in {source} names {len(labels)} labels, the head has {count} outputs."
             todo = f"Upload the {source} that belongs to this head."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loras.validation.findings import clipped, failed, noted, passed, some
 from loras.validation.lora.alignment import Aligned, align
-from loras.validation.lora.configuration import Configuration
+from loras.validation.lora.configuration import Configuration, layer_expression
 from wire.manifest import Manifest
 from wire.reports import Finding, Row
 
@@ -138,7 +138,7 @@ def _layer(module: str, patterns: tuple[str, ...]) -> int | None:
         match = re.match(r".*?\.[^.]*\.(?P<layer>\d+)\.", module)
         return int(match["layer"]) if match else None
     for pattern in patterns:
-        if match := re.match(rf"(?:^|.*?\.){pattern}\.(?P<layer>\d+)\.", module):
+        if match := re.match(layer_expression(pattern), module):
             return int(match["layer"])
     return None
 

@@ -8,17 +8,22 @@ from dataclasses import dataclass, field
 from loras.validation.weights.header import Header, Tensor
 
 _LORA = re.compile(
-    r"(?P<module>.+)\.lora_(?P<side>[AB])(?:\.(?P<adapter>(?!weight$|bias$)[^.]+))?\.(?P<what>weight|bias)"
+    r"(?P<module>.+)\.lora_(?P<side>[AB])(?:(?:\.(?P<adapter>(?!weight$|bias$)[^.]+))?\.(?P<what>weight|bias))?"
 )
 _EMBEDDING = re.compile(r"(?P<module>.+)\.lora_embedding_[AB](?:\.[^.]+)?")
 _MAGNITUDE = re.compile(r"(?P<module>.+)\.lora_magnitude_vector(?:\.[^.]+)?(?:\.weight)?")
-# leading parts that wrappers add; `base_model.model` is PEFT's own and stands once in a plain file
-_LEADING = re.compile(r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapped_module\.)")
+# leading parts that wrappers add, and the attributes that held the PEFT model while it was trained;
+# `base_model.model` is PEFT's own and stands once in a plain file
+_LEADING = re.compile(
+    r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapped_module\.|(?:[^.]+\.)+?(?=base_model\.model\.))"
+)
 _INNER = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 # PEFT's own names for a layer under its matrices and for a module that was trained whole
 _BASE_LAYER = re.compile(r"\.base_layer\.(?=(?:weight|bias)$)")
 _SAVED = re.compile(r"\.modules_to_save\.(?:(?!weight$|bias$)[^.]+\.)?")
 _ORIGINAL = ".original_module."
+# as loralib, the first implementation of LoRA, writes them
+_BARE = (".lora_A", ".lora_B")
 _PLAIN_PREFIX = "base_model.model."
 
 
@@ -101,6 +106,8 @@ def sort_tensors(header: Header) -> Sorted:
             renamed.add("the untrained copies 'original_module'")
         else:
             sorting.take(name, tensor)
+            if name.endswith(_BARE):
+                renamed.add("the missing ending '.weight'")
     if sorting.adapters:
         renamed.add(f"adapter name {', '.join(sorted(sorting.adapters))!r}")
     # with trained biases PEFT writes those of a module that was trained whole twice, under two names

@@ -140,7 +140,7 @@ def check_single(found: Declared) -> list[Row]:
     if len(found.sorted.adapters) <= 1 and not doubled:
         return []
     names = some(found.sorted.adapters, limit=6) or "no names"
-    what = f"The file holds more than one adapter ({names}); {len(doubled)} modules twice: {some(doubled)}."
+    what = f"The file holds more than one adapter ({names}); {len(doubled)} tensors twice: {some(doubled)}."
     todo = "Save each adapter alone: save_pretrained(folder, selected_adapters=[name])."
     return [failed(CHECK, Finding.SEVERAL_ADAPTERS, what, todo)]
 

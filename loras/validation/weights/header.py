@@ -70,7 +70,8 @@ def read_header(path: Path) -> Header:
             raise _truncated(f"the file has {len(start)} bytes, its first {_LENGTH_BYTES} are the header's length")
         length = int.from_bytes(start, "little")
         if length > MAX_HEADER_BYTES:
-            raise _invalid(f"the header claims {length} bytes (limit {MAX_HEADER_BYTES})")
+            said = "as a file of torch.save does" if start.startswith(b"PK") else f"with {start!r}"
+            raise _invalid(f"it begins {said}, so its header claims {length} bytes (limit {MAX_HEADER_BYTES})")
         if length > file_bytes - _LENGTH_BYTES:
             raise _invalid(
                 f"the header claims {length} bytes, the file has {file_bytes - _LENGTH_BYTES} after its length"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import posixpath
 import struct
 import zipfile
 import zlib
@@ -29,6 +30,7 @@ from wire.reports import Finding, Row
 
 CHECK = "Pickled weights"
 _DIRECTORY_BYTES = 8 << 20
+_ZIP_START = b"PK\x03\x04"
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 _MAX_COPIED_BYTES = 256 << 20
 # torch.save before 1.6: this number, a version, facts of the machine, the value, the storages' keys, their numbers
@@ -51,8 +53,9 @@ def read_torch_file(path: Path, name: str, work_dir: Path) -> Header:
     """The tensors of ``path``, which is called ``name`` in the upload; nothing in it is run.
 
     Those that do not lie in order are copied to a file below ``work_dir``. Raises ``Refused`` (PICKLE_UNSAFE naming
-    the global, FORMAT_UNSUPPORTED).
+    the global, TRUNCATED, FORMAT_UNSUPPORTED).
     """
+    _check_start(path, name)
     try:
         with path.open("rb") as file:
             table, places = _open_zip(file) if zipfile.is_zipfile(file) else _read_old(file)
@@ -65,6 +68,22 @@ def read_torch_file(path: Path, name: str, work_dir: Path) -> Header:
         what = f"{clipped(name)} holds no table of tensors as torch.save writes it: {clipped(str(error))}."
         raise Refused(failed(CHECK, Finding.FORMAT_UNSUPPORTED, what, _TODO)) from error
     return Header(tuple(tensors), {}, path.stat().st_size)
+
+
+def _check_start(path: Path, name: str) -> None:
+    """Raises ``Refused`` for a file that is empty, cut, or of another format than its name says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(9)
+    if not size or (start.startswith(_ZIP_START) and not zipfile.is_zipfile(path)):
+        missing = ", and the directory at the end of what torch.save wrote is not there" if size else ""
+        what = f"{clipped(name)} is cut off: it has {size:,} bytes{missing}."
+        todo = "Upload the file again and compare its size with the original."
+        raise Refused(failed(CHECK, Finding.TRUNCATED, what, todo))
+    if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= size:
+        what = f"{clipped(name)} is a safetensors file by another name."
+        todo = f"Rename it: {posixpath.splitext(posixpath.basename(name))[0]}.safetensors."
+        raise Refused(failed(CHECK, Finding.FORMAT_UNSUPPORTED, what, todo))
 
 
 def note_converted(name: str, tensors: int) -> Row:
@@ -122,7 +141,7 @@ def _data_offset(file: IO[bytes], member: zipfile.ZipInfo, file_bytes: int) -> i
     file.seek(member.header_offset)
     magic, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
     begin = member.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
-    if magic != b"PK\x03\x04" or begin + member.file_size > file_bytes:
+    if magic != _ZIP_START or begin + member.file_size > file_bytes:
         raise UnreadablePickle(f"{clipped(member.filename)} lies outside of the file")
     return int(begin)
 
