@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -47,7 +48,7 @@ def parse_rows(data: bytes) -> EvaluationRows:
     kind: EvaluationKind | None = None
     pairs: list[tuple[str, str]] = []
     problems: list[str] = []
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(data.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
         if not line.strip():
             continue
         found = _read_line(line, kind)
