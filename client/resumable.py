@@ -59,7 +59,6 @@ class ResumableTransfer:
     metadata: Mapping[str, str]
     progress: Progress | None = None
     note: Callable[[str], None] = lambda text: None
-    pause: Callable[[float], None] = time.sleep
     sent_bytes: int = 0
     total_bytes: int = 0
     _open: dict[tuple[str, str, str], Unfinished] = field(default_factory=dict)
@@ -159,7 +158,7 @@ class ResumableTransfer:
                 if isinstance(error, ApiError) and error.status not in PASSING and error.code != "checksum_mismatch":
                     raise
                 self.note(f"{str(error).splitlines()[0]}; trying again in {pause_s:g} s")
-            self.pause(pause_s)
+            time.sleep(pause_s)
         return attempt()
 
 

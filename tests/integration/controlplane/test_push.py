@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from client import Shoal, Unreachable
-from client.resumable import ResumableTransfer
 from tests.integration.controlplane.adapters import lora_files
 from tests.integration.controlplane.site import MINILM, ROOT, Site
 from tests.servers import free_port
@@ -104,7 +103,7 @@ def breaking(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Shoa
     """A client that sends everything in small chunks over such a line, and does not sleep."""
     monkeypatch.setattr("client.resumable.CHUNK_BYTES", 100_000)
     monkeypatch.setattr("client.api.RESUMABLE_BYTES", 1)
-    monkeypatch.setattr(ResumableTransfer, "pause", lambda transfer, seconds: None)
+    monkeypatch.setattr("client.resumable.PAUSES_S", (0.0,) * 7)
     line = BreakingLine()
     with Shoal(site.url, site.secrets["api_key"]) as connected:
         connected._http.close()
