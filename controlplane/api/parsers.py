@@ -19,7 +19,10 @@ class StrictJSONParser(JSONParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        found = super().parse(stream, media_type, parser_context)
+        try:
+            found = super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise ParseError("The body is JSON nested too deeply to be read.") from None
         if not isinstance(found, dict):
             raise ParseError(f"The body is a JSON {type(found).__name__}, not an object.")
         return found

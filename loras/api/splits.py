@@ -39,9 +39,13 @@ def read_expect(form: Mapping[str, Any]) -> Split | AnyTarget | None:
 
 
 def _weights(split: Iterable[tuple[Any, Any]], param: str) -> Split:
+    pairs = list(split)
     try:
-        return {int(number): int(weight) for number, weight in split}
+        found = {int(number): int(weight) for number, weight in pairs}
     except (TypeError, ValueError, OverflowError):
         raise ShoalError(
             Code.INVALID_REQUEST, f"`{param}` maps version numbers to whole weights.", param=param
         ) from None
+    if len(found) < len(pairs):
+        raise ShoalError(Code.INVALID_REQUEST, f"`{param}` names one version number twice.", param=param)
+    return found

@@ -72,6 +72,8 @@ def _read_line(line: bytes, kind: EvaluationKind | None) -> tuple[EvaluationKind
     """The kind and pair of one line, or what is wrong with it."""
     try:
         row: Any = msgspec.json.decode(line)
+    except RecursionError:
+        return "nested too deeply to be read"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return f"no JSON ({error})"
     if not isinstance(row, dict):

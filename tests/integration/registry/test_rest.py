@@ -67,6 +67,7 @@ def test_a_deleted_version_is_off_the_list_and_comes_back(shop: Shop, api: Api) 
         {"version": 10**30},
         {"split": {str(10**30): 1, "1": 1}},
         {"split": {"1": 10**30}},
+        {"split": {"1": 50, "01": 50}},
     ],
 )
 def test_odd_targets_of_an_alias_are_refused(shop: Shop, api: Api, body: Any) -> None:
@@ -74,6 +75,13 @@ def test_odd_targets_of_an_alias_are_refused(shop: Shop, api: Api, body: Any) ->
     status, answer = api("put", f"{API}aliases/live/", body)
     assert status in (400, 404), answer
     assert answer["error"]["param"] in ("expect", "split", "version")
+
+
+@pytest.mark.parametrize("body", ["[" * 50_000, '{"version": 1, "expect": ' + '{"a":' * 20_000])
+def test_a_body_nested_without_end_is_refused(shop: Shop, api: Api, body: str) -> None:
+    shop.ready()
+    status, answer = api("put", f"{API}aliases/live/", body)
+    assert (status, answer["error"]["code"]) == (400, "invalid_json")
 
 
 def test_a_deleted_adapter_is_restored_with_its_aliases(shop: Shop, api: Api) -> None:

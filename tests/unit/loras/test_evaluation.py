@@ -34,6 +34,7 @@ def test_rows_of_each_kind() -> None:
         (b'{"text": "a", "label": null}', "line 1: 'label' is no text"),
         (b'{"text": "%s", "label": "b"}' % (b"x" * 9000), "line 1: 'text' has 9000 characters"),
         (b"\xff\xfe", "line 1: no JSON"),
+        (b"[" * 100_000, "line 1: nested too deeply"),
         (b'{"text": "a", "label": "b"}\n' * (MAX_ROWS + 1), f"more than {MAX_ROWS} rows"),
         (b"x" * (1024 * 1024 + 1), "1048577 bytes"),
     ],
