@@ -129,7 +129,7 @@ def check_pooling(files: ModelFiles) -> list[Row]:
     if not lost:
         return []
     named = some(f"{path}/config.json" for path in lost)
-    what = f"{MODULES} lists {len(lost)} stages whose files are not in the upload: {named}."
+    what = f"{MODULES} lists stages whose files ({len(lost)}) are not in the upload: {named}."
     todo = f"Upload the folder with the folders in it, or take {MODULES} out to have the mean of the tokens."
     return [failed(CHECK, Finding.FILE_MISSING, what, todo)]
 

@@ -15,6 +15,7 @@ from loras.validation.lora.effect import NUMBER_CHECKS, Counted
 from loras.validation.lora.heads import HEAD_CHECKS, read_head
 from loras.validation.lora.mode import Serving, check_mode, decide_mode
 from loras.validation.lora.pairs import PAIR_CHECKS, Paired
+from loras.validation.lora.patterns import check_patterns
 from loras.validation.lora.peft_folder import write_peft_folder
 from loras.validation.lora.shapes import SHAPE_CHECKS, Compared
 from loras.validation.lora.tasks import check_task, intend
@@ -36,7 +37,7 @@ def examine_lora(request: ValidationRequest, chosen: Chosen, manifests: list[Man
     files = kept.judge(adapter_files(chosen), check_files)
     header = kept.judge(_read_weights(files, work_dir, kept), check_keys)
     configuration = read_configuration(files.config)
-    declared = kept.judge(Declared(configuration, header, sort_tensors(header)), *VARIANT_CHECKS)
+    declared = kept.judge(Declared(configuration, header, sort_tensors(header)), *VARIANT_CHECKS, check_patterns)
     paired = kept.judge(Paired(declared, request.max_rank), *PAIR_CHECKS)
     counted = kept.judge(Counted(paired, count_numbers(paired.used)), *NUMBER_CHECKS)
     aligned = choose_base(paired, manifests, request.wanted_base_model)

@@ -68,6 +68,19 @@ def test_unreadable_configuration(tmp_path: Path, text: bytes, words: str) -> No
     refusal(with_config(text).examine(tmp_path), Finding.CONFIG_INVALID, words)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rank_pattern": {"(([a-z.0-9])*)*X": 4}},
+        {"alpha_pattern": {"query": 8, "(([a-z.0-9])*)*X": 4}},
+        {"layers_to_transform": [0], "layers_pattern": ["(([a-z.0-9])*)*X"]},
+    ],
+)
+def test_patterns_that_never_end(tmp_path: Path, changes: dict[str, Any]) -> None:
+    reply = adapter(config=configuration(**changes)).examine(tmp_path)
+    refusal(reply, Finding.CONFIG_INVALID, "(([a-z.0-9])*)*X", list(changes)[-1], "4 module names")
+
+
 def test_a_byte_order_mark_is_fine(tmp_path: Path) -> None:
     acceptance(with_config(b"\xef\xbb\xbf" + json.dumps(configuration()).encode()).examine(tmp_path))
 

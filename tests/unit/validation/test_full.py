@@ -364,7 +364,7 @@ def test_pooling_whose_file_did_not_come_along(tmp_path: Path, upload: Upload, p
     upload = sentence_transformer(upload, "Transformer", "Pooling")
     del upload.files["1_Pooling/config.json"]
     upload.files["modules.json"] = upload.files["modules.json"].replace(b"1_Pooling", path.encode())
-    refusal(upload.examine(tmp_path), Finding.FILE_MISSING, f"{path}/config.json", "modules.json lists 1 stages")
+    refusal(upload.examine(tmp_path), Finding.FILE_MISSING, f"{path}/config.json", "files (1) are not in the upload")
 
 
 def test_a_stage_that_is_not_served(tmp_path: Path, upload: Upload) -> None:
