@@ -83,6 +83,8 @@ class Device:
         """Run a batch or a step of texts, whichever had less of the device of late; false when nothing can run."""
         shelved, works = self._next_model()
         self._generation.sweep()
+        # texts that ended between two steps: their models must not stay for them
+        self._running = [work for work in self._running if not work.gone]
         step = self._turns.step_next(batch=shelved is not None, step=self._generation.has_work)
         if not step and shelved is not None:
             start = time.monotonic()

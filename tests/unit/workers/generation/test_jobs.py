@@ -18,6 +18,7 @@ from wire.errors import Code
 from wire.frames import Progress, Results
 from wire.jobs import GenerateInputs, GenerateOutputs, Job, Message, Result, Sampling, Task
 from wire.registry import ModelRecord
+from workers.engine import shelf
 from workers.engine.works import Work
 from workers.generation.generator import StepBounds
 
@@ -155,6 +156,18 @@ def test_a_cancelled_text_frees_its_row_and_says_no_more(bench: Bench) -> None:
     assert len(parts_of(bench, jobs[0])) <= said + 1
     assert jobs[0].id not in bench.results
     wait_until(lambda: not cache.slabs, "the row is not free")
+
+
+def test_a_text_that_ended_between_two_steps_does_not_keep_its_model(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "UNLISTED_KEPT_S", 0.0)
+    job = text_job(bench, "deep water", max_tokens=480, ignore_eos=True)
+    bench.submit(late := msgspec.structs.replace(job, deadline=time.time() + 0.5))
+    bench.start_device()
+    bench.wait_for(late)
+    bench.shelf.set_records([])
+    wait_until(lambda: not bench.shelf.loaded(), "the model stays")
 
 
 def test_a_deadline_that_passes_ends_the_text_with_its_reason(bench: Bench) -> None:
