@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = ["Ending", "SandboxLimits", "ValidationOutcome", "run_validation"]
 
 # what is left for the probe of an upload whose checks took nearly all the time
 _SHORTEST_PROBE_S = 5.0
+_DIRECTORIES = re.compile(r"(?<![\w.])(?:/[^\s/:'\"]+)+/(?=[^\s/])")
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +70,18 @@ def _merged(report: Report, reply: ProbeReply) -> Report:
     facts = report.facts
     if any(row.code is Finding.NO_EFFECT for row in reply.rows):
         facts = msgspec.structs.replace(facts, has_effect=False)
-    return msgspec.structs.replace(report, rows=[*report.rows, *reply.rows], facts=facts)
+    return msgspec.structs.replace(
+        report, rows=[*report.rows, *(told(row, report.kind) for row in reply.rows)], facts=facts
+    )
+
+
+def told(row: Row, kind: str) -> Row:
+    """A row of the probe for the uploader: no folders of this machine, and for a whole model its own next step."""
+    if row.code is not Finding.PROBE_FAILED:
+        return row
+    todo = "Load the folder with transformers' from_pretrained; upload what save_pretrained writes then."
+    found = _DIRECTORIES.sub("", row.found)
+    return msgspec.structs.replace(row, found=found, todo=todo if kind == "full" else row.todo)
 
 
 def _without_verdict(report: Report, ending: Ending, limits: SandboxLimits, started: float) -> ValidationOutcome:

@@ -11,7 +11,7 @@ from loras.validation.files.adapter import note_others
 from loras.validation.files.choice import CHECK, Chosen
 from loras.validation.files.folders import MODEL_CONFIG, MODULES, sentence_modules
 from loras.validation.files.vocabulary import read_object
-from loras.validation.findings import Refused, clipped, failed, passed, some
+from loras.validation.findings import Refused, clipped, failed, passed, shown, some
 from wire.reports import Finding, Row
 
 TOKENIZER_FILES = (
@@ -23,6 +23,8 @@ _SMALL_FILES = (
     *TOKENIZER_FILES, MODEL_CONFIG, "generation_config.json", MODULES, "config_sentence_transformers.json",
     "sentence_bert_config.json",
 )  # fmt: skip
+_PROMPTS = "config_sentence_transformers.json"
+_OBJECTS = ("tokenizer_config.json", "sentence_bert_config.json", _PROMPTS)
 _MAX_SMALL_BYTES = 128 << 20
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -123,6 +125,20 @@ def check_sentence_modules(files: ModelFiles) -> list[Row]:
     return [failed("Architecture", Finding.ARCHITECTURE_UNSUPPORTED, what, todo)]
 
 
+def check_settings(files: ModelFiles) -> list[Row]:
+    """Small files that are read as JSON objects, so that what is wrong with one is said by its name."""
+    named = {name: path for name, path in files.small.items() if name in _OBJECTS or name.endswith("/config.json")}
+    odd = [f"{clipped(name)} ({path.stat().st_size:,} bytes) is no JSON object" for name, path in named.items()
+           if not _is_object(path)]  # fmt: skip
+    prompts = read_object(files.small.get(_PROMPTS)).get("prompts")
+    if not odd and prompts is not None and not isinstance(prompts, dict):
+        odd.append(f"prompts in {_PROMPTS} is {shown(prompts)}, not an object")
+    if MODULES in files.small and not files.modules:
+        odd.append(f"{MODULES} lists no stages")
+    todo = "Save the model and its tokenizer again, and upload the files as they are written."
+    return [failed("Configuration", Finding.CONFIG_INVALID, f"{some(odd)}.", todo)] if odd else []
+
+
 def check_pooling(files: ModelFiles) -> list[Row]:
     """How token vectors become one lies in a folder of its own, which a flat upload loses."""
     lost = [path for path, kind in files.modules if kind == "Pooling" and f"{path}/config.json" not in files.small]
@@ -132,6 +148,10 @@ def check_pooling(files: ModelFiles) -> list[Row]:
     what = f"{MODULES} lists stages whose files ({len(lost)}) are not in the upload: {named}."
     todo = f"Upload the folder with the folders in it, or take {MODULES} out to have the mean of the tokens."
     return [failed(CHECK, Finding.FILE_MISSING, what, todo)]
+
+
+def _is_object(path: Path) -> bool:
+    return bool(read_object(path)) or path.read_bytes().strip(b"\xef\xbb\xbf \r\n\t").replace(b" ", b"") == b"{}"
 
 
 def _weight_map(path: Path, name: str) -> dict[str, str]:
@@ -156,4 +176,4 @@ def _check_shards(names: list[str], inside: dict[str, Path]) -> None:
         raise Refused(failed(CHECK, Finding.SHARD_MISSING, what, "Upload all shards of the model together."))
 
 
-MODEL_FILE_CHECKS = (check_model_files, check_code, check_sentence_modules, check_pooling)
+MODEL_FILE_CHECKS = (check_model_files, check_code, check_settings, check_sentence_modules, check_pooling)

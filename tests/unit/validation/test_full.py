@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load, save
 
+from loras.validation.runner import told
 from tests.unit.validation.models import build, in_process, model_folder, save_tokenizer, upload_of, with_config
 from tests.unit.validation.test_files import POINTER
 from tests.unit.validation.uploads import (
@@ -30,7 +31,7 @@ from wire.canonical import METADATA_KEY, CanonicalHeader
 from wire.codec import decode_json
 from wire.jobs import Task
 from wire.registry import Mode
-from wire.reports import Finding, Outcome
+from wire.reports import Finding, Outcome, Row
 from workers.bundles import unpack_bundle
 
 __all__ = ["in_process"]
@@ -357,6 +358,41 @@ def test_a_sentence_transformers_folder_keeps_its_pooling(tmp_path: Path, upload
     reply = sentence_transformer(upload, "Transformer", "Pooling", "Normalize").examine(tmp_path)
     acceptance(reply)
     assert "file:1_Pooling/config.json" in load(Path(reply.canonical_path).read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("tokenizer_config.json", b"[1]", "tokenizer_config.json (3 bytes) is no JSON object"),
+        ("sentence_bert_config.json", b"", "sentence_bert_config.json (0 bytes)"),
+        ("1_Pooling/config.json", b"{", "1_Pooling/config.json (1 bytes)"),
+        (
+            "config_sentence_transformers.json",
+            b'{"prompts": ["query: "]}',
+            "prompts in config_sentence_transformers.json",
+        ),
+        ("modules.json", b'{"0": {}}', "modules.json lists no stages"),
+    ],
+)
+def test_small_files_that_cannot_be_read_are_named(
+    tmp_path: Path, upload: Upload, name: str, content: bytes, words: str
+) -> None:
+    upload = sentence_transformer(upload, "Transformer", "Pooling")
+    upload.files[name] = content
+    refusal(upload.examine(tmp_path), Finding.CONFIG_INVALID, words)
+
+
+def test_empty_settings_are_fine(tmp_path: Path, upload: Upload) -> None:
+    upload.files |= {"tokenizer_config.json": b"{ }\n", "sentence_bert_config.json": b"{}"}
+    acceptance(upload.examine(tmp_path))
+
+
+def test_a_failed_probe_tells_no_folder_of_this_machine() -> None:
+    found = "The worker cannot load it: the tokenizer in /tmp/a-b/shoal-model-7 cannot be read: and/or 1/2"
+    row = Row(check="x", outcome=Outcome.FAIL, code=Finding.PROBE_FAILED, found=found, todo="Load it with PEFT.")
+    assert told(row, "lora").found == found.replace("/tmp/a-b/", "")
+    assert told(row, "lora").todo == row.todo
+    assert "transformers" in told(row, "full").todo
 
 
 @pytest.mark.parametrize("path", ["1_Pooling", "../../../etc", "/etc", ""])
