@@ -35,7 +35,7 @@ def ask_blueprint(model_dir: Path) -> Blueprint:
             reason = decode_json(done.stderr.strip().rsplit(b"\n", 1)[-1], ErrorInfo).message
         except WireDecodeError:
             reason = "it was refused without a reason."
-    raise unbuildable(reason.replace(f"{model_dir}/", "").replace(str(model_dir), "it"))
+    raise unbuildable(reason.replace(f"{model_dir}/", "").replace(str(model_dir), "the upload"))
 
 
 def unbuildable(reason: str) -> Refused:
