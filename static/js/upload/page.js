@@ -183,7 +183,10 @@ function start() {
   zone.querySelector(".pick").hidden = false;
   for (const input of form.querySelectorAll(".plain-inputs input[type=file]")) {
     input.tabIndex = -1;
-    input.addEventListener("change", () => input.files.length > 0 && choose(filesOfInput(input)));
+    const take = () => input.files.length > 0 && choose(filesOfInput(input));
+    input.addEventListener("change", take);
+    // chosen while this script was still on its way
+    take();
   }
   for (const button of form.querySelectorAll("[data-pick]")) {
     button.addEventListener("click", () => document.getElementById(button.dataset.pick).click());
