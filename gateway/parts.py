@@ -25,7 +25,6 @@ class _Run:
     number: int = 0
     chars: int = 0
     tokens: int = 0
-    broken: bool = False
 
 
 @dataclass(slots=True)
@@ -48,8 +47,8 @@ class Parts:
         run = self._run(result)
         if run is None or result.number < run.number:
             return
-        if run.broken or result.number > run.number:
-            run.broken = True
+        if result.number > run.number:
+            # what is missing comes again when a connection was lost, and the rest after it
             if result.final:
                 raise _cannot_go_on(f"Parts of the text were lost on the way, from number {run.number} on.")
             return

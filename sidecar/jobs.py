@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class HeldJob:
     """``arrived`` is seconds since the epoch, ``sent`` of the loop's clock. ``kills``: workers that died while they
     worked at this job; ``losses``: that died while they had it among others and gave no sign of working at it.
     ``digest`` is of the file its worker needs (of an adapter, or of the version that is its model), ``artifact`` that
-    file. ``begun``: a part of the answer went out; ``stolen``: it was moved once from a busy worker to an idle one."""
+    file. ``said``: parts of its text that went out; ``stolen``: it was moved once from a busy worker to an idle one."""
 
     job: Job
     delivery: Delivery
@@ -57,7 +57,7 @@ class HeldJob:
     kills: int = 0
     losses: int = 0
     size_bytes: int = 0
-    begun: bool = False
+    said: list[bytes] = field(default_factory=list)
     stolen: bool = False
 
     @property

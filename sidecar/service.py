@@ -243,4 +243,6 @@ class _Stages:
 
     async def _after_reconnect(self) -> None:
         self._outbox.notice_reconnect()
+        for held in self._desk.held.values():
+            self._desk.say_again(held)
         self._puller.wake()

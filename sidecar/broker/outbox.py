@@ -131,10 +131,12 @@ class Outbox:
             return
         self._reconnects = reconnects
         now = time.time()
+        # what waits still goes in its own turn, after the parts before it
+        waiting = {id(item.data) for item in self._queue if isinstance(item, _Publish)}
         again = [
             _Publish(one.reply, one.data, one.deadline)
             for one in self._answers.since(self._link.last_round_trip - RECENT_S)
-            if one.deadline > now
+            if one.deadline > now and id(one.data) not in waiting
         ]
         self._queue.extendleft(reversed(again))
 

@@ -97,7 +97,7 @@ class Crew:
                     self._take_result(connection, result)
                 self._room_changed()
             case frames.Progress():
-                connection.running = frozenset(frame.running)
+                connection.run(frozenset(frame.running))
             case frames.Stats():
                 self._on_sample(connection.worker, frame.sample)
             case frames.Ensured():
@@ -198,8 +198,7 @@ class Crew:
             return  # Cancelled, or answered by another worker after this one was given up.
         if not result.final:
             if self._desk.owns(held):
-                held.begun = True
-                self._desk.outbox.say(held.job.reply, codec.encode(result))
+                self._desk.say_part(held, codec.encode(result))
             return
         connection.take(result.job)
         if not self._desk.owns(held):
@@ -264,11 +263,12 @@ class Crew:
                 self._desk.requeue(held, "goodbye")
 
     def _give_back(self, connection: WorkerConnection, *, crashed: bool, reason: str) -> None:
+        worked_at = {job_id for job_id, held in connection.unfinished.items() if connection.worked_at(held)}
         for held in connection.take_all():
             if not self._desk.owns(held):
                 continue
             if crashed:
-                self._desk.suspect(held, worker=connection.worker, worked_at=connection.worked_at(held))
+                self._desk.suspect(held, worker=connection.worker, worked_at=held.job.id in worked_at)
             else:
                 self._desk.requeue(held, reason)
         self._room_changed()

@@ -140,6 +140,16 @@ class Desk:
             Result(job=job.id, model_digest=job.model_digest, adapter_digest=job.adapter_digest, error=error),
         )
 
+    def say_part(self, held: HeldJob, data: bytes) -> None:
+        """Send one part of a text."""
+        held.said.append(data)
+        self.outbox.say(held.job.reply, data)
+
+    def say_again(self, held: HeldJob) -> None:
+        """Send the parts of a text once more, since some may be lost: the gateway passes on what it has not had."""
+        for data in held.said:
+            self.outbox.say(held.job.reply, data)
+
     def expire(self, held: HeldJob) -> None:
         """The deadline passed before an answer. The gateway has told its client; this says it once more."""
         waited_ms = (time.time() - held.job.published) * 1000
@@ -208,6 +218,7 @@ class Desk:
     def requeue(self, held: HeldJob, reason: str) -> None:
         """Back into the local queue at once, at its old place."""
         metrics.JOBS_REQUEUED.labels(reason=reason).inc()
+        held.said.clear()
         refusal = self.breaker.refusal(held.digest, time.time())
         if refusal is None:
             self.wait_for_artifact(held)

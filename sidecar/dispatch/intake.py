@@ -98,6 +98,7 @@ class Intake:
                 self._desk.outbox.settle(delivery, Verb.ACK)
             else:
                 held.delivery = delivery
+            self._desk.say_again(held)
             return True
         if self._desk.outbox.answered(job.id):
             metrics.DUPLICATES.inc()

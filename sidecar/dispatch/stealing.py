@@ -70,7 +70,7 @@ def _move(desk: Desk, victim: WorkerConnection, thief: WorkerConnection, now: fl
     given = [
         Given(job_id, held.job.model, held.job.adapter_digest, held.tokens, now - held.sent)
         for job_id, held in victim.unfinished.items()
-        if job_id not in victim.running and not held.kills and not held.begun and not held.stolen and desk.owns(held)
+        if job_id not in victim.running and not held.kills and not held.said and not held.stolen and desk.owns(held)
     ]
     chosen = choose_stolen(given, thief.resident(now), thief.adapters, thief.room_tokens)
     if not chosen:

@@ -16,7 +16,7 @@ from tests.integration.sidecar.scripted import embed
 from tests.servers import ServerProcess
 from wire import codec, frames, subjects
 from wire.errors import Code
-from wire.jobs import DeadJob, Job, Result
+from wire.jobs import DeadJob, GenerateOutputs, Job, Result
 
 FROZEN_WORKER = """
     import asyncio, sys, time
@@ -286,3 +286,23 @@ async def publish_when_possible(bench: Bench) -> str:
         except Exception:
             await asyncio.sleep(0.1)
     raise TimeoutError("the stream did not come back")
+
+
+async def test_parts_of_a_text_go_again_when_its_job_is_published_again(bench: Bench) -> None:
+    """The gateway does so after its connection was lost, and parts with it."""
+    worker = await bench.worker(await bench.sidecar(), answerer=lambda job: None)
+    job_id = await bench.publish()
+    await until(lambda: worker.received)
+    for number in range(2):
+        outputs = GenerateOutputs(text=f"{number} ")
+        worker.player.send(frames.Results(results=[Result(job=job_id, outputs=outputs, number=number, final=False)]))
+    await until(lambda: len(bench.answers.get(job_id, [])) == 2)
+    (job,) = worker.received
+    subject = subjects.work("default", "model-a")
+    await bench.js.publish(subject, codec.encode(job), headers={"Nats-Msg-Id": f"{job_id}.2"}, timeout=5)
+    await until(lambda: len(bench.answers[job_id]) == 4)
+    worker.player.send(frames.Results(results=[Result(job=job_id, outputs=GenerateOutputs(text="2"), number=2)]))
+    await until(lambda: len(bench.answers[job_id]) == 5)
+    assert [part.number for part in bench.answers[job_id]] == [0, 1, 0, 1, 2]
+    assert len(worker.received) == 1
+    await bench.expect_empty_queue()

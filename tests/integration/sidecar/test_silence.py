@@ -90,6 +90,25 @@ async def test_only_what_a_dead_worker_ran_is_under_suspicion(bench: Bench) -> N
     assert len(staying.batches) < len(jobs)
 
 
+async def test_of_many_jobs_those_that_ran_for_a_while_are_not_tried_alone(bench: Bench) -> None:
+    socket = await bench.sidecar()
+    dying = await bench.worker(socket, worker="dying", answerer=lambda job: None)
+    jobs = [await bench.publish() for _ in range(8)]
+    await until(lambda: len(dying.received) == len(jobs))
+    dying.player.send(frames.Progress(running=jobs))
+    await asyncio.sleep(1.3)
+    newest = await bench.publish()
+    await until(lambda: len(dying.received) > len(jobs))
+    dying.player.send(frames.Progress(running=[*jobs, newest]))
+    await asyncio.sleep(0.2)
+    await dying.stop()
+    staying = await bench.worker(socket, worker="staying", delay_s=0.05)
+    for job_id in (*jobs, newest):
+        assert (await bench.answer(job_id)).outputs is not None
+    alone = [batch.jobs[0].id for batch in staying.batches if len(batch.jobs) == 1]
+    assert alone == [newest]
+
+
 async def test_a_job_that_kills_without_a_word_is_found_out_all_the_same(bench: Bench) -> None:
     """Never named as running and sent long before: after three lost workers the doubt is over, two more bury it."""
     socket = await bench.sidecar()

@@ -118,3 +118,11 @@ def test_workers_of_one_job_are_bounded() -> None:
         parts.take(run_of([2], f"w{number}")[0])
     assert len(parts._runs) == MAX_RUNS
     assert passed_on(parts)[1] == TOKENS[:2]
+
+
+def test_parts_that_were_lost_and_come_again_complete_the_text() -> None:
+    parts = Parts()
+    sent = run_of([5, 10, 15, 20], "w")
+    take_all(parts, sent[:1] + sent[3:4])
+    take_all(parts, sent[:4] + sent[4:])
+    assert passed_on(parts) == (TEXT, TOKENS)
