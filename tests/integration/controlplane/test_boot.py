@@ -45,7 +45,7 @@ def test_every_wrong_setting_is_named_in_one_go(tmp_path: Path) -> None:
 
 def test_validations_may_take_the_time_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_VALIDATION_TIMEOUT_S", "300")
-    assert load_environment().sweep_after_s == 630
+    assert load_environment().sweep_after_s == 405
     # the sweeper would take validations to be dead that are not
     monkeypatch.setenv("SHOAL_SWEEP_AFTER_S", "150")
     with pytest.raises(ImproperlyConfigured, match=r"SHOAL_SWEEP_AFTER_S: 150 .* use at least 330"):

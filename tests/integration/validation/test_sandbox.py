@@ -69,7 +69,7 @@ def test_forged_zip_directory_does_not_fill_memory(tmp_path: Path) -> None:
 def test_a_check_that_never_ends_is_stopped(tmp_path: Path) -> None:
     long_names = lora(paths("query"), prefix="base_model.model." + "y" * 60 + ".")
     upload = adapter(long_names, configuration(rank_pattern=SLOW_PATTERN, target_modules=["query"]))
-    outcome = run_validation(upload.request(tmp_path), limits=SandboxLimits(timeout_s=3, cpu_s=60))
+    outcome = run_validation(upload.request(tmp_path), limits=SandboxLimits(timeout_s=0.6, cpu_s=60))
     assert outcome.ending is Ending.TIMED_OUT
     assert [row.code for row in outcome.report.rows] == [Finding.VALIDATION_TIMEOUT]
     assert outcome.canonical_path is None
@@ -78,7 +78,7 @@ def test_a_check_that_never_ends_is_stopped(tmp_path: Path) -> None:
 def test_processor_time_is_limited_too(tmp_path: Path) -> None:
     long_names = lora(paths("query"), prefix="base_model.model." + "y" * 60 + ".")
     upload = adapter(long_names, configuration(rank_pattern=SLOW_PATTERN, target_modules=["query"]))
-    outcome = run_validation(upload.request(tmp_path), limits=SandboxLimits(timeout_s=100, cpu_s=2))
+    outcome = run_validation(upload.request(tmp_path), limits=SandboxLimits(timeout_s=100, cpu_s=1))
     assert outcome.ending is Ending.TIMED_OUT
 
 
