@@ -87,8 +87,8 @@ class Endpoint(ABC):
         """Answer an admitted request."""
 
     async def refuse_late(self, exchange: Exchange, error: ShoalError) -> None:
-        """Tell of an error after the head of the answer is out; endpoints that stream know how."""
-        raise NotImplementedError
+        """Tell of an error after the head of the answer is out: without a stream, by cutting the answer off."""
+        drop_connection(exchange.scope)
 
     async def _refuse(self, exchange: Exchange, error: ShoalError) -> None:
         # Who left, or reads nothing, misses the reason; the first cause is the one to count.

@@ -12,8 +12,8 @@ from rest_framework.views import APIView
 from controlplane.accounts.api.permissions import principal_of
 from controlplane.accounts.models import Team
 from controlplane.api.schema import ErrorBody
+from loras.api.upload_requests import pushable
 from loras.api.upload_serializers import KnownBody, KnownForm, QuotaBody
-from loras.api.uploads import pushable
 from loras.models import Version
 from loras.uploads.known import SHA256, AnnouncedFile, is_stored, known_versions, same_upload
 from loras.uploads.quotas import limits_and_use

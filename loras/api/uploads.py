@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -20,18 +18,26 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.accounts.api.permissions import HasScope, principal_of
-from controlplane.accounts.models import Team
-from controlplane.accounts.principal import Principal, allows
 from controlplane.api.parsers import StrictJSONParser
 from controlplane.api.schema import ErrorBody
-from loras.api.serializers import VersionBody, WishesForm, version_url
+from loras.api.serializers import VersionBody, version_url
+from loras.api.upload_requests import (
+    announced_bytes,
+    body_reader,
+    carries_bytes,
+    drain_body,
+    get_upload,
+    name_of,
+    pushable,
+    read_length,
+    read_wanted,
+    read_wishes,
+    said_by,
+)
 from loras.api.upload_serializers import CompleteForm, NewUploadBody, UploadBody, upload_url
 from loras.models import Upload
 from loras.queries import version_rows
-from loras.services.uploads import check_base_model, check_name
 from loras.uploads import tus
-from loras.uploads.known import SHA256
-from loras.uploads.receive import checked_path
 from loras.uploads.services import (
     append_chunk,
     begin_upload,
@@ -42,15 +48,11 @@ from loras.uploads.services import (
 )
 from loras.uploads.sweep import expires_at
 from wire.errors import Code, ShoalError
-from wire.names import parse_full_name
 from wire.registry import Scope
 
 ERRORS = {400: ErrorBody, 401: ErrorBody, 403: ErrorBody, 404: ErrorBody, 412: ErrorBody}
 CHUNKS = {**ERRORS, 409: ErrorBody, 410: ErrorBody, 413: ErrorBody, 423: ErrorBody, 460: ErrorBody, 507: ErrorBody}
 BYTES = {tus.CHUNK_TYPE: OpenApiTypes.BINARY}
-# a refusal is sure to be read when the rest of a chunk was; a longer body may see a closed connection instead
-DRAINED_BYTES = 16 * 1024 * 1024
-WISHES = ("base_model", "kind", "promote", "message", "choice")
 
 
 def header(name: str, kind: Any = str, *, required: bool = False) -> OpenApiParameter:
@@ -95,7 +97,7 @@ class TusView(APIView):
                 response.headers["Upload-Offset"] = str(exc.detail["offset"])
             if exc.code is Code.PROTOCOL_VERSION:
                 response.headers["Tus-Version"] = tus.VERSION
-        _drain(self.request)
+        drain_body(self.request)
         return response
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
@@ -140,12 +142,12 @@ class UploadListView(TusView, ListAPIView[Upload]):
         checksum = tus.read_checksum(request.headers.get("Upload-Checksum"))
         if "Upload-Defer-Length" in request.headers:
             raise ShoalError(Code.INVALID_REQUEST, "The length must be known.", param="Upload-Defer-Length")
-        wanted = read_wanted(principal_of(request), request.headers.get("Upload-Metadata"), _length(request))
+        wanted = read_wanted(principal_of(request), request.headers.get("Upload-Metadata"), read_length(request))
         begun = begin_upload(
             team=wanted.team,
             adapter=wanted.adapter,
             path=wanted.path,
-            size_bytes=_length(request),
+            size_bytes=read_length(request),
             package_bytes=wanted.package_bytes,
             sha256=wanted.sha256,
             role=wanted.role,
@@ -153,13 +155,17 @@ class UploadListView(TusView, ListAPIView[Upload]):
             actor=principal_of(request).user,
         )
         upload = begun.upload
-        if _carries_bytes(request) and not upload.stored:
+        if carries_bytes(request) and not upload.stored:
             # a broken connection leaves the upload and what has arrived of it
             append_chunk(
-                upload=upload, offset=0, read=_reader(request), announced=_announced(request), checksum=checksum
+                upload=upload,
+                offset=0,
+                read=body_reader(request),
+                announced=announced_bytes(request),
+                checksum=checksum,
             )
         else:
-            _drain(request)
+            drain_body(request)
         upload.known = begun.known  # type: ignore[attr-defined]
         body = NewUploadBody(upload, context={"request": request}).data
         return Response(body, status=201, headers={"Location": upload_url(request, upload), **_state_headers(upload)})
@@ -193,7 +199,7 @@ class UploadView(TusView):
     def patch(self, request: Request, upload_id: str) -> Response:
         """Append a chunk at `Upload-Offset`; 409 with the right offset when it is another, 423 while another request
         writes, 460 when the chunk does not have its `Upload-Checksum`: it is not kept then."""
-        if not _carries_bytes(request):
+        if not carries_bytes(request):
             raise ShoalError(
                 Code.INVALID_REQUEST, f"A chunk has the content type {tus.CHUNK_TYPE}.", param="Content-Type"
             )
@@ -201,7 +207,11 @@ class UploadView(TusView):
         checksum = tus.read_checksum(request.headers.get("Upload-Checksum"))
         upload = get_upload(principal_of(request), upload_id)
         append_chunk(
-            upload=upload, offset=offset, read=_reader(request), announced=_announced(request), checksum=checksum
+            upload=upload,
+            offset=offset,
+            read=body_reader(request),
+            announced=announced_bytes(request),
+            checksum=checksum,
         )
         return Response(status=204, headers=_state_headers(upload))
 
@@ -247,7 +257,7 @@ class CompleteView(TusView):
         uploads = [first, *others]
         for upload in uploads:
             refuse_expired(upload)
-        name = _name(form.validated_data.get("name", ""), uploads)
+        name = name_of(form.validated_data.get("name", ""), uploads)
         team = principal.team(name.team, Scope.PUSH)
         if any(upload.team_id != team.pk for upload in uploads):
             raise ShoalError(Code.CONFLICT, f"The uploads were begun for another team than {team.name}.", param="name")
@@ -256,7 +266,7 @@ class CompleteView(TusView):
             team=team,
             name=name.adapter,
             actor=principal.user,
-            wishes=read_wishes({**_said(uploads), **dict(request.data)}),
+            wishes=read_wishes({**said_by(uploads), **dict(request.data)}),
         )
         version = version_rows().get(pk=received.version.pk)
         return Response(
@@ -266,143 +276,9 @@ class CompleteView(TusView):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a new upload says of itself, checked."""
-
-    team: Team
-    adapter: str
-    path: str
-    sha256: str
-    role: str
-    package_bytes: int
-    metadata: dict[str, str]
-
-
-def read_wanted(principal: Principal, header_value: str | None, length: int) -> Wanted:
-    """The metadata of a new upload. Whatever the completion would refuse is refused here, before the bytes travel."""
-    metadata = tus.read_metadata(header_value)
-    if length > settings.SHOAL.upload_max_bytes:
-        raise ShoalError(
-            Code.PAYLOAD_TOO_LARGE,
-            f"The file has {length} bytes; at most {settings.SHOAL.upload_max_bytes} are accepted.",
-            param="Upload-Length",
-        )
-    name = metadata.get("name", "")
-    # some clients put the file's own name there
-    full_name = parse_full_name(name) if "/" in name else None
-    team = principal.team(full_name.team, Scope.PUSH) if full_name else _only_team(principal)
-    if full_name is not None:
-        check_name(team, full_name.adapter)
-    sha256 = metadata.get("sha256", "").lower()
-    if sha256 and not SHA256.match(sha256):
-        raise ShoalError(Code.INVALID_REQUEST, f"{sha256[:80]!r} is no SHA-256 in hex.", param="sha256")
-    role = metadata.get("role", Upload.Role.ADAPTER.value)
-    if role not in Upload.Role.values:
-        raise ShoalError(Code.INVALID_REQUEST, f"The role is {role[:40]!r}, not adapter or evaluation.", param="role")
-    package = metadata.get("package_bytes")
-    read_wishes(metadata)
-    return Wanted(
-        team=team,
-        adapter=full_name.adapter if full_name else "",
-        path=checked_path(metadata.get("relativePath") or metadata.get("filename") or "upload", "filename"),
-        sha256=sha256,
-        role=role,
-        package_bytes=tus.read_count("package_bytes", package) if package else 0,
-        metadata=metadata,
-    )
-
-
-def read_wishes(said: dict[str, Any]) -> dict[str, Any]:
-    """Further arguments of ``receive_upload``, from metadata or a body. Raises ``ValidationError``, ``ShoalError``."""
-    names = set(WishesForm().fields)
-    form = WishesForm(data={name: said[name] for name in names if name in said})
-    form.is_valid(raise_exception=True)
-    wishes = dict(form.validated_data)
-    check_base_model(wishes.get("base_model", ""))
-    return wishes
-
-
-def get_upload(principal: Principal, upload_id: str) -> Upload:
-    """An upload of a team that the principal may push to. Raises ``ShoalError(NOT_FOUND)``."""
-    rows = Upload.objects.filter(pk=upload_id[:64], team_id__in=pushable(principal)) if "\0" not in upload_id else None
-    upload = rows.select_related("team").first() if rows is not None else None
-    if upload is None:
-        raise ShoalError(
-            Code.NOT_FOUND, f"There is no upload {upload_id[:64]!r} for you.", hint="GET uploads/ lists them."
-        )
-    return upload
-
-
-def pushable(principal: Principal) -> list[int]:
-    """Ids of the teams that the principal may upload to."""
-    return [team for team, held in principal.grants.items() if allows(held, Scope.PUSH)]
-
-
-def _only_team(principal: Principal) -> Team:
-    teams = list(Team.objects.filter(pk__in=pushable(principal))[:2])
-    if len(teams) != 1:
-        raise ShoalError(
-            Code.INVALID_REQUEST,
-            "Say for which adapter the upload is.",
-            param="name",
-            hint="Upload-Metadata: name base64(team/adapter).",
-        )
-    return teams[0]
-
-
-def _name(said: str, uploads: list[Upload]) -> Any:
-    named = said or next((f"{upload.team.name}/{upload.adapter}" for upload in uploads if upload.adapter), "")
-    if not named:
-        raise ShoalError(
-            Code.INVALID_REQUEST,
-            "Say which adapter this is a version of.",
-            param="name",
-            hint='{"name": "team/adapter"}',
-        )
-    return parse_full_name(named)
-
-
-def _said(uploads: list[Upload]) -> dict[str, str]:
-    """What the uploads' metadata say for the completion, the first one's before the others'."""
-    found: dict[str, str] = {}
-    for upload in reversed(uploads):
-        found |= {name: value for name, value in upload.metadata.items() if name in WISHES}
-    return found
-
-
 def _state_headers(upload: Upload) -> dict[str, str]:
     return {
         "Upload-Offset": str(offset_of(upload)),
         "Upload-Length": str(upload.size_bytes),
         "Upload-Expires": http_date(expires_at(upload).timestamp()),
     }
-
-
-def _length(request: Request) -> int:
-    return tus.read_count("Upload-Length", request.headers.get("Upload-Length"))
-
-
-def _carries_bytes(request: Request) -> bool:
-    return request.headers.get("Content-Type", "").lower().startswith(tus.CHUNK_TYPE)
-
-
-def _announced(request: Request) -> int | None:
-    length = request.headers.get("Content-Length", "")
-    return int(length) if length.isdigit() else None
-
-
-def _reader(request: Request) -> Callable[[int], bytes]:
-    """Reads the body while it travels; framework parsers never see it."""
-    read: Callable[[int], bytes] = request._request.read
-    return read
-
-
-def _drain(request: Request) -> None:
-    """Read what is left of a bounded body."""
-    announced = _announced(request)
-    if not _carries_bytes(request) or announced is None or announced > DRAINED_BYTES:
-        return
-    with contextlib.suppress(OSError, ValueError):
-        while request._request.read(1024 * 1024):
-            pass

@@ -35,7 +35,7 @@ _LOCAL_HEADER = struct.Struct("<4s22x2H")
 _MAX_COPIED_BYTES = 256 << 20
 # torch.save before 1.6: this number, a version, facts of the machine, the value, the storages' keys, their numbers
 _OLD_MAGIC = 0x1950A86A20F9469CFC6C
-_TODO = (
+_NEXT_STEP = (
     "Save it again as safetensors where it was trained: PeftModel.from_pretrained(base, folder)"
     ".save_pretrained(out, safe_serialization=True), then upload that folder."
 )
@@ -63,10 +63,10 @@ def read_torch_file(path: Path, name: str, work_dir: Path) -> Header:
         tensors = [_tensor(key, view, places, path, copies) for key, view in sorted(_views(table).items())]
     except UnsafePickle as unsafe:
         what = f"{clipped(name)} is a pickle that would call {clipped(unsafe.global_name)}; it was not run."
-        raise Refused(failed(CHECK, Finding.PICKLE_UNSAFE, what, _TODO)) from unsafe
+        raise Refused(failed(CHECK, Finding.PICKLE_UNSAFE, what, _NEXT_STEP)) from unsafe
     except (UnreadablePickle, struct.error) as error:
         what = f"{clipped(name)} holds no table of tensors as torch.save writes it: {clipped(str(error))}."
-        raise Refused(failed(CHECK, Finding.FORMAT_UNSUPPORTED, what, _TODO)) from error
+        raise Refused(failed(CHECK, Finding.FORMAT_UNSUPPORTED, what, _NEXT_STEP)) from error
     return Header(tuple(tensors), {}, path.stat().st_size)
 
 
