@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,27 @@ class Bench:
         result = codec.decode(msg.data, Result)
         self.answers.setdefault(result.job, []).append(result)
         self.answered_at.setdefault(result.job, time.monotonic())
+
+
+@dataclass
+class KeptWorker:
+    """Keeps one worker on ``socket``; each that gets a job that ``kills`` dies of it and has a successor."""
+
+    bench: Bench
+    socket: Path
+    kills: Callable[[Job], bool]
+    deaths: int = 0
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Until ``stop``."""
+        while not self.stop.is_set():
+            worker = await self.bench.worker(self.socket, room_tokens=80, delay_s=0.01)
+            while not worker.closed.is_set() and not self.stop.is_set():
+                if any(self.kills(job) for job in worker.received):
+                    self.deaths += 1
+                    await worker.stop()
+                await asyncio.sleep(0.001)
 
 
 @pytest.fixture

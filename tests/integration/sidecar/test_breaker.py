@@ -9,7 +9,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from tests.integration.sidecar.artifact_server import ArtifactServer, artifact_server
-from tests.integration.sidecar.conftest import Bench, until
+from tests.integration.sidecar.conftest import Bench, KeptWorker, until
 from tests.integration.sidecar.test_faults import dead_jobs
 from wire import codec, frames, subjects
 from wire.errors import Code
@@ -25,25 +25,13 @@ def web() -> Iterator[ArtifactServer]:
 async def test_a_version_that_ends_workers_is_flagged_and_refused(bench: Bench, web: ArtifactServer) -> None:
     bad, good = web.add(b"bad"), web.add(b"good")
     socket = await bench.sidecar(web_url=web.url)
-    deaths = 0
-    stop = asyncio.Event()
-
-    async def keep_a_worker() -> None:
-        nonlocal deaths
-        while not stop.is_set():
-            worker = await bench.worker(socket, room_tokens=80, delay_s=0.01)
-            while not worker.closed.is_set() and not stop.is_set():
-                if any(job.adapter_digest == bad for job in worker.received):
-                    deaths += 1
-                    await worker.stop()
-                await asyncio.sleep(0.001)
-
-    keeper = asyncio.create_task(keep_a_worker())
+    kept = KeptWorker(bench, socket, kills=lambda job: job.adapter_digest == bad)
+    keeper = asyncio.create_task(kept.run())
     for _ in range(2):
         error = (await bench.answer(await bench.publish(adapter=bad))).error
         assert error is not None
         assert error.code is Code.POISON_JOB
-    assert deaths == 4
+    assert kept.deaths == 4
     for _ in range(5):
         error = (await bench.answer(await bench.publish(adapter=bad), 5)).error
         assert error is not None
@@ -52,9 +40,9 @@ async def test_a_version_that_ends_workers_is_flagged_and_refused(bench: Bench, 
         assert "is refused for" in error.message
     assert (await bench.answer(await bench.publish(adapter=good))).outputs is not None
     assert (await bench.answer(await bench.publish())).outputs is not None
-    stop.set()
+    kept.stop.set()
     await keeper
-    assert deaths == 4
+    assert kept.deaths == 4
     first, second = await dead_jobs(bench)
     assert first.refused_until is None
     assert second.refused_until is not None

@@ -11,7 +11,7 @@ import time
 
 from fabric.topology import QueueSettings, ensure_consumer
 from sidecar import metrics
-from tests.integration.sidecar.conftest import Bench, until
+from tests.integration.sidecar.conftest import Bench, KeptWorker, until
 from tests.integration.sidecar.scripted import embed
 from tests.servers import ServerProcess
 from wire import codec, frames, subjects
@@ -62,28 +62,16 @@ async def test_every_job_is_answered_once_when_a_worker_dies_under_load(bench: B
 async def test_a_job_that_kills_its_worker_twice_harms_nobody_else(bench: Bench) -> None:
     socket = await bench.sidecar()
     poison = "poison"
-    deaths = 0
-    stop = asyncio.Event()
-
-    async def keep_a_worker() -> None:
-        nonlocal deaths
-        while not stop.is_set():
-            worker = await bench.worker(socket, room_tokens=80, delay_s=0.01)
-            while not worker.closed.is_set() and not stop.is_set():
-                if any(job.id == poison for job in worker.received):
-                    deaths += 1
-                    await worker.stop()
-                await asyncio.sleep(0.001)
-
-    keeper = asyncio.create_task(keep_a_worker())
+    kept = KeptWorker(bench, socket, kills=lambda job: job.id == poison)
+    keeper = asyncio.create_task(kept.run())
     jobs = [await bench.publish(job_id=poison if number == 25 else None) for number in range(60)]
     await until(lambda: len(bench.answers) == len(jobs))
-    stop.set()
+    kept.stop.set()
     await keeper
     error = bench.answers[poison][0].error
     assert error is not None
     assert error.code is Code.POISON_JOB
-    assert deaths == 2
+    assert kept.deaths == 2
     assert all(results[0].outputs is not None for job, results in bench.answers.items() if job != poison)
     (dead,) = await dead_jobs(bench)
     assert dead.job.id == poison
